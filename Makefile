@@ -1,0 +1,52 @@
+# Plain `make` lists the targets. Everything happens in .venv/ inside the checkout.
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.setup-done
+PYTHON ?= python3
+ROOMS := hwmodel simulator calibration validate draftcast
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo check test test-live docs bench clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(STAMP) ## .venv with draftcast and the tools; nothing to do the second time
+
+# The build tool is installed first and used as it is: once everything is there, setting up again needs no network.
+$(STAMP): setup.cfg pyproject.toml
+	@python=; for candidate in "$(PYTHON)" python3 python3.14 python3.13 python3.12 python3.11; do \
+	  if "$$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then python=$$candidate; break; fi; \
+	done; \
+	if [ -z "$$python" ]; then echo "make: Python 3.11 or later is needed; name one: make PYTHON=/path/to/python3" >&2; exit 1; fi; \
+	if [ ! -x $(BIN)/python ]; then "$$python" -m venv $(VENV); fi
+	$(PIP) install 'setuptools>=70.1'
+	$(PIP) install --no-build-isolation -e '.[dev]'
+	@touch $@
+
+demo: setup ## the main question on the reference case
+	$(BIN)/draftcast choose examples/kimi-k2.5-8x-rtx-pro-6000.toml
+
+check: setup ## lint, format, types, direction of imports
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/pytest tests/test_four_names.py
+
+test: check ## the checks and all tests that need no server
+	$(BIN)/pytest
+
+test-live: setup ## the tests against a real inference server
+	@if [ -d tests/live ]; then $(BIN)/pytest tests/live; else echo "no live tests in this version: nothing was run against a server"; fi
+
+docs: setup ## docs/cli.md again, from the commands' own help
+	$(BIN)/python docs/make_cli.py
+
+bench: setup ## how long the program takes to start
+	$(BIN)/python benchmarks/startup.py
+
+clean: ## caches and build leftovers; keeps .venv
+	rm -rf .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache build dist *.egg-info out
+	find $(ROOMS) tests docs benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +

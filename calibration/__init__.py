@@ -1,0 +1,1 @@
+"""Turning measurements into parameters with uncertainty. Never talks to a server."""

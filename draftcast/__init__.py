@@ -1,0 +1,25 @@
+"""The front door: Click commands and a small Python facade. No arithmetic.
+
+>>> import draftcast
+>>> deployment = draftcast.load("examples/kimi-k2.5-8x-rtx-pro-6000.toml")  # doctest: +SKIP
+>>> draftcast.choose(deployment).to_dict()["recommendation"]  # doctest: +SKIP
+"""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from draftcast.api import choose, load, predict, whatif
+
+__version__ = "0.1.0"
+__all__ = ["__version__", "choose", "load", "predict", "whatif"]
+
+
+def __getattr__(name: str) -> object:
+    """The facade's function of that name, imported on first use: `import draftcast` alone loads no numpy."""
+    if name not in __all__:
+        raise AttributeError(f"module 'draftcast' has no attribute {name!r}; it has {', '.join(__all__)}")
+    from draftcast import api
+
+    value: object = getattr(api, name)
+    globals()[name] = value
+    return value

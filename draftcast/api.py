@@ -1,0 +1,29 @@
+"""The Python API: what the commands call, and what `import draftcast` offers."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from draftcast.expand import expand
+from simulator.deployment import Deployment, load_deployment
+from simulator.predict import choose, predict, whatif
+from simulator.results import Choice, Prediction, WhatIf
+
+__all__ = ["Choice", "Deployment", "Prediction", "WhatIf", "choose", "load", "predict", "whatif"]
+
+
+def load(
+    source: str | Path | Mapping[str, Any],
+    overrides: Sequence[str] = (),
+    *,
+    gpu: str | None = None,
+    model: str | None = None,
+) -> Deployment:
+    """A checked deployment from a TOML file, a launch command or file, or a mapping of the same tables.
+
+    `overrides` are texts like "hardware.num_gpus=4"; `gpu` and `model` fill what a launch text does not say. Raises
+    `InputError` with one line that says what, what was given, and what is allowed.
+    """
+    if isinstance(source, Mapping):
+        return load_deployment(source, overrides)
+    return load_deployment(expand(str(source), gpu=gpu, model=model), overrides)

@@ -1,0 +1,111 @@
+"""The lazy group of commands: names and one-line helps are known here, a command's module is imported when it runs."""
+
+import importlib
+import os
+import sys
+from typing import Any
+
+import click
+
+from draftcast import __version__
+from draftcast.text import one_line
+from hwmodel.errors import DraftcastError
+
+# In the order in which a user meets them. The help of each command starts with the same words; a test compares them.
+COMMANDS = {
+    "choose": "The grid of draft lengths and concurrencies, and what to deploy.",
+    "predict": "One speculative configuration against its baseline, part by part.",
+    "whatif": "Any keys of the deployment varied, every combination predicted.",
+    "model": "A model's parameters, weight bytes and KV cache bytes.",
+    "experts": "How many experts a layer reads, by the number of tokens in a step.",
+    "allreduce": "How long one AllReduce takes, by its size.",
+    "list": "The names that files and options take.",
+}
+INTERRUPTED_EXIT_CODE = 130  # 128 + SIGINT, as shells report it
+BROKEN_PIPE_EXIT_CODE = 141  # 128 + SIGPIPE
+
+
+class Interrupted(click.ClickException):
+    """Ctrl-C: one line, and the exit code that shells expect."""
+
+    exit_code = INTERRUPTED_EXIT_CODE
+
+    def __init__(self) -> None:
+        """The message is always the same."""
+        super().__init__("interrupted; nothing was written")
+
+
+class LazyGroup(click.Group):
+    """A group that lists `COMMANDS` without importing them, and turns stated errors into one line."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The names, in the order of the table."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command of that name, its module imported now; None for a name that is not in the table."""
+        if cmd_name not in COMMANDS:
+            return None
+        command = importlib.import_module(f"draftcast.commands.{cmd_name}").command
+        assert isinstance(command, click.Command)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As click's, but an unknown name is answered with the nearest ones and all of them."""
+        name = args[0] if args else ""
+        if name and name not in COMMANDS and not name.startswith("-"):
+            raise click.UsageError(f"no command {name!r}{_nearest(name)}; known: {', '.join(COMMANDS)}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The list of commands in `--help`, from the table."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """The command's result; a `DraftcastError` becomes exit code 1 with one line, Ctrl-C code 130."""
+        try:
+            return super().invoke(ctx)
+        except DraftcastError as error:
+            raise click.ClickException(one_line(str(error))) from error
+        except KeyboardInterrupt as error:
+            raise Interrupted from error
+
+
+def _nearest(name: str) -> str:
+    import difflib  # only on the way to an error
+
+    close = difflib.get_close_matches(name, COMMANDS, n=1)
+    return f" (did you mean {close[0]}?)" if close else ""
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="draftcast")
+def cli() -> None:
+    """Predicts, before an LLM server is restarted, whether speculative decoding will make it faster.
+
+    Start with: draftcast choose examples/kimi-k2.5-8x-rtx-pro-6000.toml
+    """
+
+
+def main() -> int:
+    """The process's exit code: 0 done, 1 a stated error, 2 wrong usage, 130 interrupted."""
+    for stream in (sys.stdout, sys.stderr):
+        # A terminal that lacks a character gets its code instead of a trace.
+        getattr(stream, "reconfigure", lambda **_: None)(errors="backslashreplace")
+    try:
+        status = cli.main(prog_name="draftcast", standalone_mode=False)
+        sys.stdout.flush()
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        Interrupted().show()
+        return INTERRUPTED_EXIT_CODE
+    except BrokenPipeError:
+        # The reader is gone: Python's own flush at exit would complain about the rest.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return BROKEN_PIPE_EXIT_CODE
+    return status if isinstance(status, int) else 0

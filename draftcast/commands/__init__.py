@@ -1,0 +1,1 @@
+"""One file per command; `draftcast.cli` imports each when it runs."""

@@ -1,0 +1,70 @@
+"""`draftcast allreduce`: how long one AllReduce takes."""
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from draftcast.files import read_text
+from draftcast.options import json_option
+from draftcast.output import show
+
+if TYPE_CHECKING:
+    from hwmodel.collectives import AllReduceCurve
+
+
+@click.command("allreduce")
+@click.option("--gpu", metavar="NAME", help="GPU card; `draftcast list gpus` has the names.")
+@click.option("--num-gpus", type=click.IntRange(min=1), metavar="N", help="GPUs that take part.")
+@click.option("--interconnect", metavar="CLASS", help="`draftcast list interconnects`; default: the GPU's usual one.")
+@click.option("--nccl-tests", metavar="FILE", help="Output of all_reduce_perf, in place of GPU and class.")
+@click.option("--topology", metavar="FILE", help="Text of `nvidia-smi topo -m`, in place of the class.")
+@click.option("--algorithm", default="auto", show_default=True, help="auto, nccl, one-shot, two-shot, hierarchical.")
+@json_option
+def command(as_json: bool, **options: Any) -> None:
+    """How long one AllReduce takes, by its size.
+
+    Every layer of a tensor-parallel model waits for two of them, and drafts make each of them larger.
+    """
+    _check_usage(options)
+    from hwmodel.allreduce_report import allreduce_report
+
+    notes: list[str] = []
+    curve = _measured(options) if options["nccl_tests"] else _by_class(options, notes)
+    report = allreduce_report(curve, None)
+    show({"inputs": options, "notes": notes, **report}, as_json=as_json, view="allreduce")
+
+
+def _check_usage(options: dict[str, Any]) -> None:
+    """`click.UsageError` for a source that is missing, or given twice."""
+    pairs = (("nccl_tests", "interconnect"), ("nccl_tests", "topology"), ("topology", "interconnect"))
+    for one, other in pairs:
+        if options[one] and options[other]:
+            raise click.UsageError(f"--{one.replace('_', '-')} cannot be used with --{other}")
+    if not options["nccl_tests"] and not (options["gpu"] and options["num_gpus"]):
+        raise click.UsageError("give --gpu and --num-gpus, or --nccl-tests")
+
+
+def _measured(options: dict[str, Any]) -> "AllReduceCurve":
+    """The user's own table, which must be of --num-gpus ranks where that is given."""
+    from simulator.nccl_tests import parse_nccl_tests
+
+    path = options["nccl_tests"]
+    return parse_nccl_tests(read_text(path), path, expected_ranks=options["num_gpus"])
+
+
+def _by_class(options: dict[str, Any], notes: list[str]) -> "AllReduceCurve":
+    """The curve of a GPU and an interconnect class, named or read from the topology."""
+    from hwmodel.collectives import allreduce_curve
+    from hwmodel.gpus import load_gpu
+
+    gpu = load_gpu(options["gpu"])
+    interconnect = options["interconnect"] or gpu.interconnect
+    if options["topology"]:
+        from simulator.topology import classify, parse_topology
+
+        interconnect, reason = classify(parse_topology(read_text(options["topology"])), options["num_gpus"])
+        notes.append(f"interconnect {interconnect}: {reason}")
+    elif not options["interconnect"]:
+        notes.append(f"--interconnect is not given; {interconnect} assumed, as {gpu.title} usually has")
+    options["interconnect"] = interconnect
+    return allreduce_curve(gpu, options["num_gpus"], interconnect, options["algorithm"])

@@ -1,0 +1,55 @@
+"""`draftcast list`: the vocabularies."""
+
+from typing import Any
+
+import click
+
+from draftcast.options import json_option
+from draftcast.output import show
+
+KINDS = ("gpus", "models", "methods", "interconnects", "keys")
+
+
+@click.command("list")
+@click.argument("kind", type=click.Choice(KINDS))
+@json_option
+def command(kind: str, as_json: bool) -> None:
+    """The names that files and options take.
+
+    gpus and models are cards; a path to a card or config.json does as well. keys are those of the deployment file,
+    which --set and --vary reach too.
+    """
+    show({"kind": kind, "items": _items(kind)}, as_json=as_json, view="list")
+
+
+def _items(kind: str) -> list[dict[str, Any]]:
+    if kind == "gpus":
+        return _gpus()
+    if kind == "models":
+        from hwmodel.models import model_names
+
+        return [{"name": name} for name in model_names()]
+    if kind == "keys":
+        from dataclasses import asdict
+
+        from simulator.deployment import known_keys
+
+        return [asdict(key) for key in known_keys()]
+    return [{"name": name, "meaning": meaning} for name, meaning in _meanings(kind).items()]
+
+
+def _gpus() -> list[dict[str, Any]]:
+    from hwmodel.gpus import gpu_names, load_gpu
+
+    fields = ("name", "title", "memory_bytes", "interconnect")
+    return [{field: getattr(gpu, field) for field in fields} for gpu in map(load_gpu, gpu_names())]
+
+
+def _meanings(kind: str) -> dict[str, str]:
+    if kind == "methods":
+        from hwmodel.engine.methods import method_names
+
+        return method_names()
+    from hwmodel.collectives import interconnect_names
+
+    return interconnect_names()

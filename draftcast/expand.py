@@ -1,0 +1,111 @@
+"""Launch texts turned into tables of the deployment file, before anything below the front door sees them."""
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hwmodel.errors import InputError
+from hwmodel.units import MB
+
+MAX_FILE_BYTES = int(MB)  # a deployment file is 1 kB; what is larger is left to the loader, which refuses it
+Tables = dict[str, Any]
+
+
+def expand(source: str, gpu: str | None = None, model: str | None = None) -> str | Tables:
+    """What `simulator.deployment.load_deployment` takes for `source`, with `gpu` and `model` laid over what it says."""
+    expanded = expand_with_notes(source)
+    stated = {"hardware": ("gpu", gpu), "model": ("config", model)}
+    if gpu is None and model is None:
+        return expanded.source
+    tables = _read_tables(source) if expanded.tables is None else expanded.tables
+    for table, (key, value) in stated.items():
+        if value is not None:
+            _table(tables, table, source)[key] = value
+    return tables
+
+
+@dataclass(frozen=True, slots=True)
+class Expanded:
+    """A deployment before it is checked, and sentences about what the launch did not say.
+
+    `tables` is None when the source is a deployment file without a launch: the loader then reads it itself.
+    """
+
+    path: str
+    tables: Tables | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def source(self) -> str | Tables:
+        """The first argument of `load_deployment`."""
+        return self.path if self.tables is None else self.tables
+
+    def require(self, key: str, given: bool, option: str) -> None:
+        """`InputError` when a launch leaves out `key` ("hardware.gpu") and no option or --set has given it."""
+        table, name = key.split(".")
+        if self.tables is not None and not given and not _table(self.tables, table, self.path).get(name):
+            raise InputError(f"the launch does not say {key}; allowed: {option} NAME, or --set {key}=NAME")
+
+
+def expand_with_notes(source: str) -> Expanded:
+    """The deployment behind `source`: the path of a TOML file, or a launch command, unit, compose file or manifest.
+
+    `[engine] launch` inside a TOML file is expanded as well; keys written beside it must agree with what it says.
+    """
+    if not source.endswith(".toml"):
+        from validate.launch.deployment_keys import deployment_from_launch, looks_like_launch
+
+        if looks_like_launch(source):
+            keys = deployment_from_launch(source)
+            return Expanded(source, {name: dict(table) for name, table in keys.tables.items()}, tuple(keys.notes))
+    return _merged(source) if _names_a_launch(Path(source)) else Expanded(source)
+
+
+def _names_a_launch(path: Path) -> bool:
+    """Whether the file's `[engine]` has `launch`; False also for a faulty file, whose faults the loader states."""
+    try:
+        with path.open("rb") as file:
+            content = file.read(MAX_FILE_BYTES + 1)
+        if b"launch" not in content or len(content) > MAX_FILE_BYTES:
+            return False  # the usual case, without parsing the file a second time
+        engine = tomllib.loads(content.decode()).get("engine")
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(engine, dict) and isinstance(engine.get("launch"), str)
+
+
+def _merged(path: str) -> Expanded:
+    """The file's tables with what its launch says."""
+    from validate.launch.deployment_keys import deployment_from_launch
+
+    tables = _read_tables(path)
+    keys = deployment_from_launch(tables["engine"].pop("launch"))
+    for name, launched in keys.tables.items():
+        _add(_table(tables, name, path), launched, name)
+    return Expanded(path, tables, tuple(keys.notes))
+
+
+def _add(written: Tables, launched: Mapping[str, object], table: str) -> None:
+    """Puts what the launch says into a table of the file; two different values for one key are an error."""
+    for key, value in launched.items():
+        if key in written and written[key] != value:
+            raise InputError(
+                f"{table}.{key}: got {written[key]!r} beside a launch that says {value!r}; allowed: one of the two"
+            )
+        written[key] = value
+
+
+def _read_tables(path: str) -> Tables:
+    from simulator.deployment import read_tables  # pydantic: only for files that are changed before they are checked
+
+    return read_tables(path)
+
+
+def _table(tables: Tables, name: str, where: str) -> Tables:
+    """The table of that name inside `tables`, made where it is absent."""
+    table = tables.setdefault(name, {})
+    if not isinstance(table, dict):
+        raise InputError(f"{where}: {name} is not a table; allowed: [{name}]")
+    return table

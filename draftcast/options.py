@@ -1,0 +1,121 @@
+"""The options that several commands share, as decorators, and the value types that click lacks."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from draftcast.text import one_line
+
+if TYPE_CHECKING:
+    from simulator.deployment import Deployment
+
+# click's base class takes a type argument for type checkers, and in older releases none at run time.
+if TYPE_CHECKING:
+    _ParamType = click.ParamType[tuple[int, ...]]
+else:
+    _ParamType = click.ParamType
+
+F = TypeVar("F", bound=Callable[..., Any])
+MAX_LIST_ITEMS = 1000  # "0-999999999" is a typing error, not a grid
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What every command about a deployment is given: the source, what overrides it, and how to draw."""
+
+    source: str
+    overrides: tuple[str, ...]
+    gpu: str | None
+    model: str | None
+    num_gpus: int | None
+    num_draws: int
+    seed: int
+    as_json: bool
+
+    def load(self) -> Deployment:
+        """The checked deployment; launch texts are expanded first, options override what a file says."""
+        from draftcast.expand import expand_with_notes
+        from simulator.deployment import load_deployment
+
+        expanded = expand_with_notes(self.source)
+        overrides = (*self.named_overrides(), *self.overrides)
+        for key, option in (("hardware.gpu", "--gpu"), ("model.config", "--model")):
+            expanded.require(key, any(item.startswith(f"{key}=") for item in overrides), option)
+        for note in expanded.notes:
+            click.echo(f"note: {one_line(note)}", err=True)
+        return load_deployment(expanded.source, overrides)
+
+    def named_overrides(self) -> tuple[str, ...]:
+        """The options that have a name of their own, as KEY=VALUE; `--set` comes after them and wins."""
+        named = {"hardware.gpu": self.gpu, "hardware.num_gpus": self.num_gpus, "model.config": self.model}
+        return tuple(f"{key}={value}" for key, value in named.items() if value is not None)
+
+    @property
+    def draws(self) -> dict[str, int]:
+        """The keyword arguments of the Python facade that say how to draw."""
+        return {"num_draws": self.num_draws, "seed": self.seed}
+
+
+class IntList(_ParamType):
+    """Integers written as `1,2,4-8`: commas between items, a dash for a whole range. The value is a tuple."""
+
+    name = "list"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
+        """The integers in the order given, without repeats."""
+        if isinstance(value, tuple):
+            return value
+        items: dict[int, None] = {}
+        for part in str(value).split(","):
+            low, dash, high = (text.strip() for text in part.partition("-"))
+            if not is_count(low) or (dash and not is_count(high)):
+                self.fail(f"{value!r} is not a list of whole numbers such as 1,2,4-8", param, ctx)
+            first, last = int(low), int(high or low)
+            if last < first:
+                self.fail(f"the range {part.strip()} runs backwards", param, ctx)
+            if last - first + len(items) >= MAX_LIST_ITEMS:
+                self.fail(f"{value!r} has more than {MAX_LIST_ITEMS} items", param, ctx)
+            items |= dict.fromkeys(range(first, last + 1))
+        return tuple(items)
+
+
+def is_count(text: str) -> bool:
+    """Whether `text` is a whole number of plain digits, short enough to be meant."""
+    return text.isascii() and text.isdigit() and len(text) < len(str(10**9)) + 1
+
+
+def json_option(command: F) -> F:
+    """Adds --json: the argument `as_json`."""
+    return click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")(command)
+
+
+_DEPLOYMENT_PARAMETERS = (
+    click.argument("source", metavar="DEPLOYMENT"),
+    click.option("--set", "overrides", metavar="KEY=VALUE", multiple=True,
+                 help="Set any key, e.g. hardware.num_gpus=4."),
+    click.option("--gpu", metavar="NAME", help="GPU card; `draftcast list gpus` has the names."),
+    click.option("--model", metavar="NAME", help="Model card or path of a config.json."),
+    click.option("--num-gpus", type=click.IntRange(min=1), metavar="N", help="GPUs of the machine."),
+    click.option("--draws", "num_draws", type=click.IntRange(1, 100_000), default=2000, show_default=True,
+                 help="Parameter draws behind the intervals."),
+    click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the draws."),
+)  # fmt: skip
+
+
+def deployment_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Adds DEPLOYMENT, its overrides and the options of the draws, handed over as one argument `request`."""
+
+    @functools.wraps(command)
+    def with_request(**arguments: Any) -> None:
+        fields = {field: arguments.pop(field) for field in Request.__slots__}
+        command(request=Request(**fields), **arguments)
+
+    wrapped: Callable[..., None] = json_option(with_request)
+    for parameter in reversed(_DEPLOYMENT_PARAMETERS):
+        wrapped = parameter(wrapped)
+    return wrapped

@@ -1,0 +1,30 @@
+"""Where results go: one JSON object or a table on stdout, notes on stderr."""
+
+import importlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from draftcast.text import one_line
+
+
+def show(result: Mapping[str, Any], *, as_json: bool, view: str) -> None:
+    """Prints `result`: as strict JSON, or by the `render` function of `draftcast.render.<view>`.
+
+    The view is imported only for a human reader, since the tables' library costs more start-up time than a prediction.
+    """
+    if as_json:
+        click.echo(to_json(result))
+    else:
+        from draftcast.render.page import Page
+
+        importlib.import_module(f"draftcast.render.{view}").render(result, Page())
+    for note in result.get("notes", ()):
+        click.echo(f"note: {one_line(note)}", err=True)
+
+
+def to_json(result: Mapping[str, Any]) -> str:
+    """`result` as one JSON object in one line of ASCII; NaN and infinity are a bug and raise ValueError."""
+    return json.dumps(result, allow_nan=False)

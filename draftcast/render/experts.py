@@ -1,0 +1,30 @@
+"""`draftcast experts` for a human reader."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from draftcast.render.numbers import share, significant
+from draftcast.render.page import Page
+
+
+def render(result: Mapping[str, Any], page: Page) -> None:
+    """The curve as a table, with the share of all experts and the count if routing were uniform."""
+    inputs = result["inputs"]
+    num_experts = inputs["num_experts"]
+    page.headline(
+        f"{inputs['model']}: each token picks {inputs['num_experts_per_tok']} of {num_experts} experts in every "
+        "mixture-of-experts layer."
+    )
+    rows = [
+        (
+            str(point["tokens"]),
+            significant(point["distinct_experts"]),
+            share(point["distinct_experts"] / num_experts),
+            significant(point["distinct_experts_uniform"]),
+        )
+        for point in result["curve"]
+    ]
+    page.table(("tokens in the step", "experts read", "of all", "if uniform"), rows)
+    unset = [name.replace("_", " ") for name in ("popularity_sigma", "stickiness") if inputs.get(name) is None]
+    if unset:
+        page.text(f"Priors, not measured for this model: {', '.join(unset)}. Options of the same names replace them.")

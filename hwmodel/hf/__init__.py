@@ -1,0 +1,4 @@
+"""Reading of Hugging Face configurations: keys, quantization, attention, feed-forward blocks, layers.
+
+Read `shape.py` first: it goes through a configuration from top to bottom and asks the other modules.
+"""

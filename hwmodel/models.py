@@ -1,0 +1,141 @@
+"""Model shapes: a shipped card by name, or a user's `config.json`, directory or TOML card by path."""
+
+import json
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from hwmodel.errors import InputError, UnknownNameError
+from hwmodel.hf.fields import one_line, shown
+from hwmodel.hf.shape import shape_from_config
+from hwmodel.specs import ModelShape
+
+__all__ = ["load_model", "model_names", "published", "shape_from_config"]
+
+_CARDS = Path(__file__).parent / "data" / "models"
+_MAX_CONFIG_BYTES = 20_000_000  # the largest config.json met has some 100 kB
+_MAX_NAME_CHARS = 100
+_CARD_TABLES = ("config", "published", "source")
+_CONFIG_FILE = "config.json"
+_OLDER_QUANTIZATION_FILE = "hf_quant_config.json"  # ModelOpt wrote it beside config.json until 2025
+
+
+def model_names() -> tuple[str, ...]:
+    """Names of the shipped cards, sorted."""
+    return tuple(sorted(path.stem for path in _CARDS.glob("*.toml")))
+
+
+def load_model(name_or_path: str) -> ModelShape:
+    """The shape of a model: a shipped card's name, a `config.json`, a directory that holds one, or a TOML card.
+
+    An unknown name raises `UnknownNameError` with the closest and the known names, a file that cannot be read
+    `InputError`; both messages are one line.
+    """
+    name = name_or_path.strip()
+    if len(name) <= _MAX_NAME_CHARS and name.replace("-", "").replace(".", "").isalnum():
+        shipped = _CARDS / f"{name.lower()}.toml"
+        if shipped.is_file():
+            return _from_card(shipped, name.lower())
+    path = Path(name)
+    try:
+        is_directory, is_file = path.is_dir(), path.is_file()
+    except (OSError, ValueError):  # a name too long for a path, or one with a NUL
+        is_directory, is_file = False, False
+    if is_directory and name:
+        return _from_directory(path)
+    if not is_file:
+        raise _unknown(name)
+    if path.suffix == ".toml":
+        return _from_card(path, path.stem)
+    return shape_from_config(_with_older_quantization(_json(path), path.parent), _model_name(path), str(path))
+
+
+def published(name: str) -> Mapping[str, Any]:
+    """The `[published]` table of a shipped card: total and active parameters in billions, and where they stand."""
+    return _published(_toml(_CARDS / f"{name}.toml"), name)
+
+
+def _published(card: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    table = card.get("published", {})
+    if not isinstance(table, Mapping):
+        raise _bad(f"card {name}: published is {shown(table)}; allowed: a table")
+    return table
+
+
+def _from_card(path: Path, name: str) -> ModelShape:
+    card = _toml(path)
+    for key in card:
+        if key not in _CARD_TABLES:
+            raise _bad(f"card {path.name}: unknown key {shown(key)}; allowed: {', '.join(_CARD_TABLES)}")
+    config = card.get("config")
+    if not isinstance(config, Mapping):
+        raise _bad(f"card {path.name}: no table [config]; needed: the keys of a config.json")
+    source = card.get("source", "")
+    return shape_from_config(config, name, source if isinstance(source, str) else "")
+
+
+def _from_directory(path: Path) -> ModelShape:
+    file = path / _CONFIG_FILE
+    if not file.is_file():
+        raise _bad(f"directory {path}: no {_CONFIG_FILE} in it; needed: a Hugging Face {_CONFIG_FILE}")
+    return shape_from_config(_with_older_quantization(_json(file), path), path.resolve().name, str(file))
+
+
+def _with_older_quantization(config: Mapping[str, Any], directory: Path) -> Mapping[str, Any]:
+    beside = directory / _OLDER_QUANTIZATION_FILE
+    if config.get("quantization_config") or not beside.is_file():
+        return config
+    return {**config, "quantization_config": {"quant_method": "modelopt", **_json(beside)}}
+
+
+def _model_name(path: Path) -> str:
+    return path.resolve().parent.name if path.name == _CONFIG_FILE else path.stem
+
+
+def _bad(message: str) -> InputError:
+    return InputError(one_line(f"model {message}"))
+
+
+def _unknown(name: str) -> InputError:
+    from difflib import get_close_matches  # not needed on the way of a run that succeeds, and slow to import
+
+    if Path(name).suffix in {".json", ".toml"} or name.startswith((".", "/", "~")):
+        return _bad(f"{shown(name)}: no such file; allowed: a {_CONFIG_FILE}, its directory, or a TOML card")
+    known = model_names()
+    close = get_close_matches(name.rsplit("/", 1)[-1].lower()[:_MAX_NAME_CHARS], known, n=1, cutoff=0.4)
+    hint = f", did you mean '{close[0]}'?" if close else ","
+    return UnknownNameError(f"no model {shown(name)}{hint} known: {', '.join(known)}; or the path of a {_CONFIG_FILE}")
+
+
+def _read(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            raw = file.read(_MAX_CONFIG_BYTES + 1)
+    except OSError as error:
+        raise _bad(f"file {path}: {error.strerror}; allowed: a readable JSON or TOML file") from None
+    if len(raw) > _MAX_CONFIG_BYTES:
+        raise _bad(f"file {path}: over {_MAX_CONFIG_BYTES} bytes; allowed: a configuration, not weights")
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise _bad(f"file {path}: not text; allowed: a UTF-8 JSON or TOML file") from None
+
+
+def _json(path: Path) -> Mapping[str, Any]:
+    text = _read(path)
+    try:
+        content = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise _bad(f"file {path}: not JSON ({str(error).splitlines()[0]})") from None
+    if not isinstance(content, dict):
+        raise _bad(f"file {path}: holds a {type(content).__name__}; allowed: an object of keys")
+    return content
+
+
+def _toml(path: Path) -> Mapping[str, Any]:
+    text = _read(path)
+    try:
+        return tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise _bad(f"file {path}: not TOML ({str(error).splitlines()[0]})") from None

@@ -1,0 +1,264 @@
+"""Which experts one layer reads for the tokens of one step: distinct experts, the busiest rank, padded GEMM rows.
+
+The routing model has three parameters (docs/model.md, "Experts"): popularity differs between experts (log-normal with
+`popularity_sigma`), consecutive tokens of a request repeat experts (`stickiness`), and a request keeps favourites for
+its whole length (`routing_memory`, the concentration of a Beta). Different requests are independent.
+"""
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from hwmodel.special import log_gamma, normal_quantile
+
+Array = NDArray[np.float64]
+
+_QUADRATURE_NODES = 32  # 0.1 % against summing 512 experts one by one, tests/hwmodel/test_moe.py
+_EXACT_RUN_TOKENS = 33  # longer runs use the normal quadrature over the number of fresh tokens
+_INTERPOLATION_POINTS = 4  # Chebyshev points per parameter; 0.2 % on the prior's range, tests/hwmodel/test_moe.py
+_DIRECT_DRAWS = 48  # fewer draws are computed one by one, without interpolation
+
+
+@dataclass(frozen=True)
+class Routing:
+    """The routing parameters: floats, or arrays of one value a draw, any shape of the same size."""
+
+    popularity_sigma: ArrayLike
+    stickiness: ArrayLike
+    routing_memory: ArrayLike
+
+    @cached_property
+    def columns(self) -> Array:
+        """Coordinates `(3, num_draws)`: sigma, stickiness, logarithm of the memory."""
+        sigma, rho, memory = (np.ravel(np.asarray(x, dtype=float)) for x in self._values)
+        return np.stack(np.broadcast_arrays(sigma, rho, np.log(memory)))
+
+    @property
+    def _values(self) -> tuple[ArrayLike, ...]:
+        return self.popularity_sigma, self.stickiness, self.routing_memory
+
+    @cached_property
+    def interpolation(self) -> tuple[Array, Array]:
+        """Chebyshev points of the draws' range `(3, num_points)` and the draws' weights on them `(num_draws, num_points)`."""
+        points, bases = zip(*(_chebyshev(axis) for axis in self.columns), strict=True)
+        basis = functools.reduce(lambda a, b: (a[:, :, None] * b[:, None, :]).reshape(len(a), -1), bases)
+        return np.array(list(product(*points))).T, np.ascontiguousarray(basis)
+
+
+@dataclass(frozen=True, slots=True)
+class ExpertLoad:
+    """Per MoE layer: expected distinct experts, those of the busiest of `num_ranks` ranks, GEMM rows after padding."""
+
+    distinct: Array
+    busiest_rank: Array
+    padded_rows: Array
+
+
+@functools.lru_cache(maxsize=64)
+def _popularity_nodes(num_experts: int) -> tuple[Array, Array]:
+    """Standard-normal nodes and weights (summing to `num_experts`) that stand for the experts."""
+    if num_experts <= _QUADRATURE_NODES:
+        z = normal_quantile((np.arange(num_experts) + 0.5) / num_experts)
+        return z, np.ones(num_experts)
+    nodes, weights = np.polynomial.hermite_e.hermegauss(_QUADRATURE_NODES)
+    keep = weights > weights.sum() * 1e-9
+    nodes, weights = nodes[keep], weights[keep]
+    return nodes, weights * (num_experts / weights.sum())
+
+
+def selection_probability(num_experts: int, top_k: int, popularity_sigma: Array) -> Array:
+    """Probability that a token selects each expert class, shape `(num_draws, num_nodes)`.
+
+    Formula: q = 1 - exp(-c * exp(sigma * z)), with c such that the q sum to `top_k` (docs/model.md, eq. E1).
+    """
+    z, weights = _popularity_nodes(num_experts)
+    if top_k >= num_experts:
+        return np.ones((len(np.atleast_1d(popularity_sigma)), len(z)))
+    popularity = np.exp(np.atleast_2d(popularity_sigma).reshape(-1, 1) * z)
+    log_c = np.full((len(popularity), 1), np.log(top_k / num_experts)) - 0.5 * np.reshape(popularity_sigma, (-1, 1)) ** 2
+    for _ in range(60):  # Newton on log c: the sum is increasing and concave in c, steps are damped
+        rate = np.exp(log_c) * popularity
+        selected = weights * -np.expm1(-rate)
+        excess = selected.sum(axis=1, keepdims=True) - top_k
+        slope = (weights * rate * np.exp(-rate)).sum(axis=1, keepdims=True)
+        step = np.clip(excess / slope, -1.0, 1.0)
+        log_c = log_c - step
+        if np.max(np.abs(step)) < 1e-12:
+            break
+    return np.asarray(-np.expm1(-np.exp(log_c) * popularity))
+
+
+def untouched_probability(q: Array, run_tokens: float, stickiness: Array, routing_memory: Array) -> Array:
+    """Probability that a run of `run_tokens` consecutive tokens of one request leaves an expert untouched.
+
+    Formula: E[(1 - q_r) * (1 - (1 - rho) * q_r)^(n - 1)], q_r ~ Beta(kappa q, kappa (1 - q)); expanded in the number j
+    of fresh (not copied) tokens, whose moments are products (docs/model.md, eq. E2).
+    Source: model fitted to the published counts of DeepSeek-V4.1-Flash; see `docs/model.md` for the data.
+    """
+    absent = np.maximum(routing_memory * (1.0 - q), 1e-12)
+    repeats = run_tokens - 1.0
+    if repeats <= _EXACT_RUN_TOKENS - 1 and repeats == int(repeats):
+        return _untouched_exact(absent, routing_memory, stickiness, int(repeats))
+    return _untouched_quadrature(absent, routing_memory, stickiness, repeats)
+
+
+def _untouched_exact(absent: Array, memory: Array, stickiness: Array, repeats: int) -> Array:
+    moment = absent / memory
+    total = np.zeros(np.broadcast_shapes(absent.shape, np.shape(stickiness)))
+    binomial = 1.0
+    for fresh in range(repeats + 1):
+        weight = binomial * stickiness ** (repeats - fresh) * (1.0 - stickiness) ** fresh
+        total = total + weight * moment
+        moment = moment * (absent + fresh + 1) / (memory + fresh + 1)
+        binomial = binomial * (repeats - fresh) / (fresh + 1)
+    return total
+
+
+def _untouched_quadrature(absent: Array, memory: Array, stickiness: Array, repeats: float) -> Array:
+    mean, spread = repeats * (1.0 - stickiness), np.sqrt(3.0 * repeats * stickiness * (1.0 - stickiness))
+    ratio = log_gamma(memory) - log_gamma(absent)
+    total = np.zeros_like(absent)
+    for shift, weight in ((-1.0, 1 / 6), (0.0, 2 / 3), (1.0, 1 / 6)):  # Gauss-Hermite, 3 points
+        fresh = np.maximum(mean + shift * spread, 0.0) + 1.0
+        total = total + weight * np.exp(log_gamma(absent + fresh) - log_gamma(memory + fresh) + ratio)
+    return np.asarray(np.minimum(total, 1.0))
+
+
+@dataclass(frozen=True, slots=True)
+class Runs:
+    """The tokens of one step: `counts[i]` requests with `tokens[i]` consecutive tokens each.
+
+    A count has shape `(1,)`, or `(num_draws,)` where it varies by draw: then there are two runs, and the counts of a
+    draw add up to the same number of requests.
+    """
+
+    tokens: tuple[float, ...]
+    counts: tuple[Array, ...]
+
+
+def expert_load(
+    num_experts: int, top_k: int, runs: Sequence[Runs], routing: Routing, *, num_ranks: int = 1, tile_rows: int = 1
+) -> ExpertLoad:
+    """Expert load of each cell, arrays `(num_draws, num_cells)`; one `Runs` per cell with counts of shape `(1,)` or
+    `(num_draws,)`.
+
+    Many draws are interpolated (Chebyshev, per parameter) from a few exact evaluations; few are computed exactly.
+    """
+    layer = _Layer(num_experts, top_k, num_ranks, tile_rows)
+    num_draws = max(routing.columns.shape[1], *(np.size(count) for cell in runs for count in cell.counts))
+    if num_draws > _DIRECT_DRAWS and routing.columns.shape[1] == num_draws:
+        return layer.interpolated(routing, runs)
+    return layer.exact(np.broadcast_to(routing.columns, (3, num_draws)), runs)
+
+
+@dataclass(frozen=True, slots=True)
+class _Layer:
+    num_experts: int
+    top_k: int
+    num_ranks: int
+    tile_rows: int
+
+    def exact(self, parameters: Array, runs: Sequence[Runs]) -> ExpertLoad:
+        """Loads at each parameter column."""
+        sigma, rho, memory = parameters[0], parameters[1][:, None], np.exp(parameters[2])[:, None]
+        q = selection_probability(self.num_experts, self.top_k, sigma)
+        weights = _popularity_nodes(self.num_experts)[1]
+        lengths = sorted({tokens for cell in runs for tokens in cell.tokens})
+        log_untouched = {n: np.log(np.maximum(untouched_probability(q, n, rho, memory), 1e-300)) for n in lengths}
+        columns = [self._cell(cell, q, weights, log_untouched) for cell in runs]
+        distinct, busiest, rows = (np.stack(part, axis=1) for part in zip(*columns, strict=True))
+        return ExpertLoad(distinct, busiest, rows)
+
+    def _cell(self, cell: Runs, q: Array, weights: Array, log_untouched: dict[float, Array]) -> tuple[Array, ...]:
+        counts = [np.reshape(count, (-1, 1)) for count in cell.counts]
+        log_idle = sum(count * log_untouched[n] for n, count in zip(cell.tokens, counts, strict=True))
+        touched = -np.expm1(log_idle)
+        tokens = sum(count * n for n, count in zip(cell.tokens, counts, strict=True))
+        distinct = np.minimum(touched @ weights, self.num_experts)
+        return distinct, self._busiest(touched, weights, distinct), self._padded_rows(touched, tokens * q, weights)
+
+    def _busiest(self, touched: Array, weights: Array, distinct: Array) -> Array:
+        """Experts on the busiest rank: the largest of `num_ranks` normals (docs/model.md, eq. E4)."""
+        if self.num_ranks == 1:
+            return distinct
+        variance = (touched * (1.0 - touched)) @ weights / self.num_ranks
+        largest = distinct / self.num_ranks + _expected_maximum(self.num_ranks) * np.sqrt(variance)
+        return np.clip(largest, np.minimum(distinct, 1.0), self.num_experts / self.num_ranks)
+
+    def _padded_rows(self, touched: Array, rows: Array, weights: Array) -> Array:
+        """Rows that the grouped GEMM computes: whole tiles of `tile_rows` per touched expert.
+
+        E ceil(n / b) of a Poisson-like count is close to max(P(n > 0), mean / b + P(n > 0) / 2).
+        """
+        tiles = np.maximum(touched, rows / self.tile_rows + 0.5 * touched)
+        return (np.maximum(tiles * self.tile_rows, rows) if self.tile_rows > 1 else rows) @ weights
+
+    def interpolated(self, routing: Routing, runs: Sequence[Runs]) -> ExpertLoad:
+        """Loads at each draw by tensor-product Chebyshev interpolation.
+
+        A cell whose counts vary by draw (some requests without a draft) is interpolated in that share as well.
+        """
+        grid, basis = routing.interpolation
+        split = [_split_by_share(cell) for cell in runs]
+        load = self.exact(grid, [part for parts, _ in split for part in parts])
+
+        def at_draws(values: Array) -> Array:
+            columns = basis @ values
+            if columns.shape[1] == len(runs):
+                return np.asarray(columns)
+            result, start = np.empty((len(columns), len(runs))), 0
+            for i, (parts, share) in enumerate(split):
+                stop = start + len(parts)
+                result[:, i] = np.einsum("ij,ij->i", columns[:, start:stop], np.broadcast_to(share, (len(columns), stop - start)))
+                start = stop
+            return result
+
+        distinct = at_draws(load.distinct)
+        busiest = distinct if self.num_ranks == 1 else at_draws(load.busiest_rank)
+        return ExpertLoad(distinct, busiest, at_draws(load.padded_rows))
+
+
+def _split_by_share(cell: Runs) -> tuple[list[Runs], Array]:
+    """The cell at a few shares of its first run, and the interpolation weights `(num_draws or 1, num_parts)`."""
+    if all(np.size(count) == 1 for count in cell.counts):
+        return [cell], np.ones((1, 1))
+    total = sum(cell.counts)
+    points, basis = _chebyshev(np.ravel(cell.counts[0] / total))
+    size = float(np.ravel(total)[0])
+    return [Runs(cell.tokens, (np.array([p * size]), np.array([(1 - p) * size]))) for p in points], basis
+
+
+def _chebyshev(values: Array) -> tuple[Array, Array]:
+    """Chebyshev points over the range of `values`, and the Lagrange weights `(num_values, num_points)`."""
+    low, high = float(values.min()), float(values.max())
+    if high - low < 1e-12:
+        return np.array([low]), np.ones((len(values), 1))
+    count = _INTERPOLATION_POINTS
+    points = 0.5 * (low + high) + 0.5 * (high - low) * np.cos(np.pi * (np.arange(count) + 0.5) / count)
+    weights = np.ones((len(values), count))
+    for i in range(count):
+        for j in range(count):
+            if j != i:
+                weights[:, i] *= (values - points[j]) / (points[i] - points[j])
+    return points, weights
+
+
+def expected_distinct(num_experts: int, top_k: int, tokens: float, requests: int, routing: Routing) -> float:
+    """Distinct experts that `tokens` tokens spread evenly over `requests` requests read in one layer."""
+    per_request, longer = divmod(tokens, requests)
+    runs = Runs((per_request + 1.0, max(per_request, 1.0)), (np.array([longer]), np.array([requests - longer if per_request else 0.0])))
+    return float(expert_load(num_experts, top_k, [runs], routing).distinct[0, 0])
+
+
+@functools.lru_cache(maxsize=16)
+def _expected_maximum(count: int) -> float:
+    """Expected largest of `count` independent standard normals (trapezoid over the distribution function)."""
+    z = np.linspace(-8.0, 8.0, 4001)
+    cdf = np.cumsum(np.exp(-0.5 * z**2))
+    cdf /= cdf[-1]
+    return float(np.sum(z[:-1] * np.diff(cdf**count)))

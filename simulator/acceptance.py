@@ -1,0 +1,228 @@
+"""Which drafted tokens are accepted, and how sure we are: draws of S_1..S_k and of the share of steps with a draft.
+
+"Per-position acceptance" is always the pooled, unconditional, per-draft vector: the share of drafts whose position i
+was accepted. It comes from what the deployment file states in any of its forms (`acceptance_evidence`), with an
+interval from the data behind it, or from a wide prior by method and kind of text (`acceptance_priors`).
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from hwmodel.errors import InputError
+from simulator.acceptance_evidence import Evidence, evidence_of
+from simulator.acceptance_priors import (
+    PriorDraws,
+    lookup_probability,
+    lookup_survival,
+    match_shape,
+    model_prior,
+    priors,
+)
+from simulator.acceptance_shapes import (
+    Array,
+    constant_conditional,
+    decaying_conditional,
+    effective_trials,
+    extended,
+    scaled_match,
+    share_draws,
+    shared_normals,
+    unconditional,
+)
+from simulator.deployment.speculation import LOOKUP_METHODS, NGRAM_METHODS, Speculation
+from simulator.deployment.tables import Workload
+
+PARALLEL_METHODS = ("dflash", "dspark", "p_eagle")  # draft a block in one pass: nothing is known beyond the block
+PARALLEL_BLOCK_TOKENS = 16  # largest published block (DFlash, arXiv 2602.06036)
+ALWAYS_DRAFTING_VARIANT = "mrv2"  # vLLM's runner V2 fills missing n-gram drafts with the last token
+
+
+@dataclass(frozen=True)
+class AcceptanceDraws:
+    """Acceptance of one method on one workload. Rows are equally likely; the point values stand beside them."""
+
+    survival: Array  # (num_draws, k_max): unconditional S_1..S_k per draft, non-increasing, in [0, 1]
+    draft_probability: Array  # (num_draws, 1): share of decode steps per request that carry a draft
+    median_survival: Array  # (1, k_max) at the medians of the uncertain quantities
+    median_draft_probability: float
+    source: str  # one plain sentence
+    is_prior: bool
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What is asked for, in one piece."""
+
+    speculation: Speculation
+    workload: Workload
+    k_max: int
+    num_draws: int
+    rng: np.random.Generator
+    ngram_variant: str | None
+    context_tokens: float
+
+    @property
+    def always_drafts(self) -> bool:
+        """Whether every decode step carries a draft by construction."""
+        method = self.speculation.method
+        return method not in LOOKUP_METHODS or (
+            method in NGRAM_METHODS and self.ngram_variant == ALWAYS_DRAFTING_VARIANT
+        )
+
+
+def acceptance_draws(  # noqa: PLR0913 - the public question in its own words
+    spec: Speculation,
+    workload: Workload,
+    *,
+    k_max: int,
+    num_draws: int,
+    rng: np.random.Generator,
+    ngram_variant: str | None,
+    context_tokens: float,
+) -> AcceptanceDraws:
+    """Draws of the acceptance of `spec` on `workload` up to `k_max` drafted tokens, and its point values.
+
+    Equal generators give comparable draws: a changed input shifts them, it does not shuffle them. `ngram_variant` is
+    the engine's search (kmp, lps, gpu_v1, mrv2); `context_tokens` the mean context of a decode step. Raises InputError
+    where a stated acceptance cannot be, and where a parallel drafter is asked beyond what is known of it.
+    """
+    asked = _Asked(spec, workload, k_max, num_draws, rng, ngram_variant, context_tokens)
+    if spec.method == "none":
+        nothing = PriorDraws(np.zeros((num_draws + 1, k_max)), np.zeros(num_draws + 1), ())
+        return _result(asked, nothing, "no drafting", is_prior=False)
+    if spec.acceptance is None:
+        return _prior(asked)
+    evidence = evidence_of(spec.acceptance, spec, workload)
+    _refuse_beyond_block(asked, evidence.at_k)
+    notes = evidence.notes
+    probability, note = _stated_probability(asked, evidence)
+    rows = _vector_rows(asked, evidence) if evidence.conditional is not None else _scalar_rows(asked, evidence)
+    return _result(asked, PriorDraws(rows, probability, notes + note), evidence.source, is_prior=False)
+
+
+def _prior(asked: _Asked) -> AcceptanceDraws:
+    spec, workload, k = asked.speculation, asked.workload, asked.k_max
+    _refuse_beyond_block(asked, 0)
+    shown_k = max(k, 1)
+    if spec.method in LOOKUP_METHODS:
+        probability = lookup_probability(spec, workload, asked.context_tokens, asked.num_draws, asked.rng)
+        rows = lookup_survival(spec, workload, shown_k, asked.num_draws, asked.rng)
+        draws = PriorDraws(rows, probability, ())
+        share = f", a draft on {probability[-1]:.0%} of the steps"
+    else:
+        draws = model_prior(spec.method, workload, shown_k, asked.num_draws, asked.rng)
+        share = ""
+    length = 1 + draws.survival[-1].sum()
+    source = f"prior for {spec.method} on {workload.kind} text: {length:.2f} tokens per draft at k = {shown_k}{share}"
+    return _result(asked, draws, source, is_prior=True)
+
+
+def _result(asked: _Asked, draws: PriorDraws, source: str, *, is_prior: bool) -> AcceptanceDraws:
+    """The answer; for the always-drafting n-gram search, misses become drafts that are rejected."""
+    survival, probability, notes = draws.survival, draws.probability, draws.notes
+    if asked.speculation.method in LOOKUP_METHODS and asked.always_drafts:
+        if (probability < 1).any():
+            notes += ("this engine drafts on every n-gram step: steps without a match count as rejected drafts",)
+        survival, probability = survival * probability[:, None], np.ones_like(probability)
+    return AcceptanceDraws(
+        survival=survival[:-1, : asked.k_max],
+        draft_probability=probability[:-1, None],
+        median_survival=survival[-1:, : asked.k_max],
+        median_draft_probability=float(probability[-1]),
+        source=source,
+        is_prior=is_prior,
+        notes=notes,
+    )
+
+
+def _refuse_beyond_block(asked: _Asked, known: int) -> None:
+    method = asked.speculation.method
+    if method in PARALLEL_METHODS and asked.k_max > max(known, PARALLEL_BLOCK_TOKENS):
+        raise InputError(
+            f"speculation.num_speculative_tokens: got {asked.k_max} for {method}, allowed: to "
+            f"{max(known, PARALLEL_BLOCK_TOKENS)} (it drafts one block; nothing is known beyond)"
+        )
+
+
+def _stated_probability(asked: _Asked, evidence: Evidence) -> tuple[Array, tuple[str, ...]]:
+    """Share of steps with a draft, (num_draws + 1,), the point value last, and a note where it had to be assumed."""
+    share = evidence.draft_probability
+    if share is None and asked.always_drafts:
+        return np.ones(asked.num_draws + 1), ()
+    if share is None:
+        drawn = lookup_probability(asked.speculation, asked.workload, asked.context_tokens, asked.num_draws, asked.rng)
+        note = f"acceptance is per draft; the share of steps with a draft is not stated: prior, about {drawn[-1]:.0%}"
+        return drawn, (note,)
+    if share in (0.0, 1.0):
+        return np.full(asked.num_draws + 1, share), ()
+    drafts = _drafts(asked, evidence)
+    kappa = _kappa(asked, evidence)
+    worth = effective_trials(np.array([drafts / share]), _requests(evidence), kappa)
+    drawn = share_draws(asked.rng, np.array([share]), worth, asked.rng.standard_normal((asked.num_draws, 1)))
+    return np.append(drawn[:, 0], share), ()
+
+
+def _requests(evidence: Evidence) -> float:
+    return evidence.num_requests or float(priors()["spread"]["assumed_requests"])
+
+
+def _drafts(asked: _Asked, evidence: Evidence) -> float:
+    """Drafts behind the figures: as counted, else those of the requests at the workload's output length."""
+    if evidence.num_drafts is not None:
+        return evidence.num_drafts
+    share = 1.0 if evidence.draft_probability is None else evidence.draft_probability
+    steps = _requests(evidence) * asked.workload.output_tokens / (1.0 + share * evidence.accepted_per_draft())
+    return max(steps * share, 1.0)
+
+
+def _kappa(asked: _Asked, evidence: Evidence) -> Array:
+    """Between-request concentration, (num_draws, 1): as stated, else its prior."""
+    spread = priors()["spread"]
+    normals = asked.rng.standard_normal((asked.num_draws, 1))
+    if evidence.heterogeneity is not None:
+        return np.full((asked.num_draws, 1), evidence.heterogeneity)
+    return np.asarray(spread["kappa_median"] * np.exp(spread["kappa_log_sd"] * normals))
+
+
+def _vector_rows(asked: _Asked, evidence: Evidence) -> Array:
+    """S_1..S_k, (num_draws + 1, k), of a measured vector: sequential binomials, held at the last position beyond."""
+    point, num_draws = evidence.vector(), asked.num_draws
+    survival = unconditional(point)
+    trials = _drafts(asked, evidence) * np.concatenate(([1.0], survival[:-1]))
+    kappa, requests = _kappa(asked, evidence), _requests(evidence)
+    worth = effective_trials(trials, requests, kappa)
+    typical = effective_trials(trials, requests, np.median(kappa, keepdims=True))[0]
+    # What the sampling of requests adds moves all positions together; the binomial part does not.
+    shared = 1.0 - np.divide(typical, trials, out=np.ones_like(trials), where=trials > 0)
+    drawn = share_draws(asked.rng, point, worth, shared_normals(asked.rng, num_draws, shared))
+    rows = np.concatenate((drawn, point[None, :]))
+    return unconditional(extended(rows, asked.k_max, _further_steps(asked, len(point))))
+
+
+def _further_steps(asked: _Asked, known: int) -> Array:
+    """Changes of ln c per position beyond the `known` ones, (num_draws + 1, extra), the point value 0 last."""
+    spread = priors()["spread"]
+    wider = spread["parallel_extrapolation_factor"] if asked.speculation.method in PARALLEL_METHODS else 1.0
+    steps = asked.rng.standard_normal((asked.num_draws, max(asked.k_max - known, 0)))
+    return np.concatenate((spread["extrapolation_log_sd"] * wider * steps, np.zeros((1, steps.shape[1]))))
+
+
+def _scalar_rows(asked: _Asked, evidence: Evidence) -> Array:
+    """S_1..S_k, (num_draws + 1, k), of one measured scalar and an assumed shape.
+
+    Models: constant conditional acceptance, in the draws with a slope over the measured positions that keeps the
+    scalar, held beyond. Text lookup: the two-state match mixture, scaled.
+    """
+    at_k = evidence.at_k
+    rate = evidence.accepted_per_draft() / at_k
+    worth = effective_trials(np.array([_drafts(asked, evidence)]), _requests(evidence), _kappa(asked, evidence))
+    ranks = asked.rng.standard_normal((asked.num_draws, 2))
+    drawn = share_draws(asked.rng, np.array([rate]), worth, ranks[:, :1])[:, 0]
+    accepted = np.append(drawn, rate) * at_k
+    if asked.speculation.method in LOOKUP_METHODS:
+        return scaled_match(accepted, at_k, match_shape()[0], asked.k_max)
+    decay = np.exp(np.append(priors()["spread"]["shape_log_sd"] * ranks[:, 1], 0.0))
+    conditional = decaying_conditional(constant_conditional(accepted, at_k, decay), decay, at_k)
+    return unconditional(extended(conditional, asked.k_max, _further_steps(asked, at_k)))

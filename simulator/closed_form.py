@@ -1,0 +1,412 @@
+"""Closed-loop serving in closed form: step time, TPOT, throughput of both arms over a grid and over parameter draws.
+
+C users each send a request, wait for its last token, and send the next. Agrees with the discrete-event simulation.
+Equations in docs/model.md, section "Serving".
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hwmodel.drafters import draft_time_s
+from hwmodel.engine.graphs import graph_limit_tokens, padded_tokens
+from hwmodel.engine.records import EngineMode
+from hwmodel.memory import MemoryPlan, max_running_requests, plan_memory
+from hwmodel.parameters import Parameters
+from hwmodel.step import STEP_PARTS, Batch, StepCost, StepMode, decode_batch, engine_parts, forward_parts, graph_loss_s
+from hwmodel.units import GB, MS
+from simulator.acceptance import AcceptanceDraws
+from simulator.system import System
+
+Array = NDArray[np.float64]
+
+_DCP_DRAFT_PASS_S = 0.8 * MS  # decode-context parallelism adds this to a draft pass (docs/model.md, fit results)
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One point of the grid."""
+
+    num_speculative_tokens: int
+    concurrency: int
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """How many requests run at once for one draft length, and why not more."""
+
+    memory: MemoryPlan
+    max_running: int
+    limited_by: str  # "max_num_seqs", "kv_cache", "does_not_fit"
+
+    def running(self, concurrency: int) -> tuple[int, str]:
+        """Requests that run when `concurrency` are offered, and the limit in force (`concurrency` when none)."""
+        if concurrency <= self.max_running:
+            return concurrency, "concurrency"
+        return max(self.max_running, 1), self.limited_by
+
+
+@dataclass(frozen=True, slots=True)
+class ArmResult:
+    """One arm (baseline or speculation) over the grid; arrays `(num_draws, num_cells)`, seconds and tokens/s."""
+
+    step_s: Array
+    tpot_s: Array
+    ttft_s: Array
+    throughput_tokens_per_s: Array
+    tokens_per_step: Array
+    parts_s: dict[str, Array]
+    running: Array  # (num_cells,)
+    limited_by: tuple[str, ...]
+
+
+def capacity(system: System, num_speculative_tokens: int, kv_cache_tokens: float | None = None) -> Capacity:
+    """Memory and concurrency limit at one draft length; `kv_cache_tokens` is what the baseline's engine logged."""
+    mode = system.mode(num_speculative_tokens)
+    drafting = num_speculative_tokens > 0
+    plan = memory_plan(system, drafting, kv_cache_tokens)
+    workload = system.deployment.workload
+    per_request = workload.context_tokens + (mode.lookahead_slots if drafting else 0)
+    if not plan.fits:
+        return Capacity(plan, 0, "does_not_fit")
+    held, limit = max_running_requests(plan.kv_cache_tokens, per_request, mode.max_num_seqs)
+    groups = system.parallel.data
+    if held == 0:
+        return Capacity(plan, 0, "does_not_fit")
+    return Capacity(plan, held * groups, limit)
+
+
+def memory_plan(system: System, drafting: bool, kv_cache_tokens: float | None = None) -> MemoryPlan:
+    """Memory of one rank; the reserve is set so that a logged KV cache size is met."""
+    deployment = system.deployment
+    parallel = system.parallel
+    shape = system.shape
+    vision = shape.vision_bytes  # encoders are replicated by default
+    reserve = float(system.priors["memory_reserve_gb"].center) * GB
+    extra = vision
+    if deployment.model.weights_gb is not None:
+        stated = deployment.model.weights_gb * GB / (parallel.tensor * parallel.pipeline)
+        extra = stated - system.work.weight_bytes / parallel.pipeline
+
+    def plan(reserve_bytes: float, with_draft: bool) -> MemoryPlan:
+        return plan_memory(
+            system.work,
+            gpu_memory_bytes=system.gpu.memory_bytes,
+            gpu_memory_utilization=system.gpu_memory_utilization,
+            reserve_bytes=reserve_bytes,
+            context_tokens=deployment.workload.context_tokens,
+            draft_bytes=system.drafter.weight_bytes if with_draft else 0.0,
+            draft_kv_bytes_per_token=system.drafter.kv_bytes_per_token if with_draft else 0.0,
+            extra_weight_bytes=extra,
+            decode_context_parallel=parallel.decode_context,
+            pipeline_parallel=parallel.pipeline,
+        )
+
+    if kv_cache_tokens is not None:
+        unreserved = plan(0.0, False)
+        reserve = unreserved.kv_cache_bytes - kv_cache_tokens * unreserved.kv_bytes_per_token
+    return plan(reserve, drafting)
+
+
+def logged_kv_cache_tokens(system: System) -> float | None:
+    """The KV cache size among the measured facts, if any."""
+    logged = [m.kv_cache_tokens for m in system.deployment.measured if m.kv_cache_tokens]
+    return float(logged[-1]) if logged else None
+
+
+@dataclass(frozen=True, slots=True)
+class PrefillCost:
+    """What one request's prompt costs the step loop."""
+
+    added_s: Array  # beyond the decode steps that run meanwhile, (num_draws, num_cells)
+    steps: float  # engine steps that carry a chunk of it
+
+    def columns(self, index: NDArray[np.int_]) -> "PrefillCost":
+        """The costs of some cells, in this order."""
+        return PrefillCost(self.added_s[:, index], self.steps)
+
+
+def baseline_step(system: System, p: Parameters, sequences: Array, context_tokens: Any) -> StepCost:
+    """The step without speculation for `sequences` requests per replica; parts `(num_draws, num_cells)`."""
+    mode = system.mode(0)
+    rows = _padded(mode, sequences, True, 1)
+    batch = decode_batch(sequences, sequences, np.ones_like(sequences), context_tokens, rows)
+    step = StepMode(
+        graph=mode.uniform_decode_graph,
+        graph_limit_tokens=float(graph_limit_tokens(mode)),
+        synchronous_baseline=not mode.async_scheduling,
+        speculation=False,
+        loses_async=False,
+        rows_as_prefill=False,
+    )
+    return _finished(engine_parts(system.work, system.machine, batch, p, step), batch, p)
+
+
+@dataclass(frozen=True, slots=True)
+class _Drafting:
+    """The cells of one speculative evaluation: draft lengths and requests per replica, each `(num_cells,)`."""
+
+    system: System
+    lengths: NDArray[np.int_]
+    sequences: Array
+
+    @property
+    def mode(self) -> EngineMode:
+        """Facts that all the lengths share (see `_signature`)."""
+        return self.system.mode(int(self.lengths[0]))
+
+    def rows(self, tokens: Array, uniform: bool) -> Array:
+        """Rows after padding, each cell by the captured sizes of its own draft length."""
+        padded = np.empty(np.broadcast_shapes(np.shape(tokens), self.sequences.shape))
+        tokens = np.broadcast_to(tokens, padded.shape)
+        for k in np.unique(self.lengths):
+            at = self.lengths == k
+            padded[..., at] = _padded(self.system.mode(int(k)), tokens[..., at], uniform, int(k) + 1)
+        return padded
+
+    def step_mode(self, uniform: bool) -> StepMode:
+        """Which software costs apply."""
+        baseline, mode = self.system.mode(0), self.mode
+        return StepMode(
+            graph=mode.uniform_decode_graph if uniform else mode.mixed_decode_graph,
+            graph_limit_tokens=np.array([float(graph_limit_tokens(self.system.mode(int(k)))) for k in self.lengths]),
+            synchronous_baseline=not baseline.async_scheduling,
+            speculation=True,
+            loses_async=baseline.async_scheduling and not mode.async_scheduling,
+            rows_as_prefill=mode.multi_token_rows_as_prefill,
+        )
+
+
+def _signature(mode: EngineMode) -> tuple[Any, ...]:
+    """What must agree for draft lengths to be evaluated together."""
+    return (
+        mode.uniform_decode_graph,
+        mode.mixed_decode_graph,
+        mode.async_scheduling,
+        mode.multi_token_rows_as_prefill,
+        mode.variable_draft_length,
+    )
+
+
+def speculative_step(
+    system: System, p: Parameters, lengths: NDArray[np.int_], sequences: Array, draft_probability: Any
+) -> StepCost:
+    """The mean step with speculation for cells of draft length and requests per replica; parts `(num_draws, num_cells)`."""
+    groups: dict[tuple[Any, ...], list[int]] = {}
+    for i, k in enumerate(lengths):
+        groups.setdefault(_signature(system.mode(int(k))), []).append(i)
+    if len(groups) == 1:
+        return _group_step(_Drafting(system, lengths, sequences), p, draft_probability)
+    costs = {}
+    for index in groups.values():
+        costs[tuple(index)] = _group_step(_Drafting(system, lengths[index], sequences[index]), p, draft_probability)
+    order = np.argsort([i for index in groups.values() for i in index])
+    joined = {name: np.concatenate([c.parts_s[name] for c in costs.values()], axis=1)[:, order] for name in STEP_PARTS}
+    return StepCost(joined)
+
+
+def _group_step(drafting: _Drafting, p: Parameters, draft_probability: Any) -> StepCost:
+    """Where drafts come and go (n-gram, suffix), the mixture of "nobody drafts" and "somebody does, in the conditional
+    mean": exact for one request, the mean field for many (docs/model.md, eq. S2)."""
+    sequences = drafting.sequences
+    if not drafting.mode.variable_draft_length:
+        return _drafted_step(drafting, p, sequences, uniform=True)
+    nobody = (1.0 - draft_probability) ** sequences
+    drafted = sequences * draft_probability / np.maximum(1.0 - nobody, 1e-12)
+    drafted = np.minimum(np.maximum(drafted, np.minimum(sequences, 1.0)), sequences)
+    idle, busy = _idle_step(drafting, p), _drafted_step(drafting, p, drafted, uniform=False)
+    return StepCost({name: busy.parts_s[name] + nobody * (idle.parts_s[name] - busy.parts_s[name]) for name in STEP_PARTS})
+
+
+def _drafted_step(drafting: _Drafting, p: Parameters, drafted: Any, *, uniform: bool) -> StepCost:
+    system, query = drafting.system, drafting.lengths + 1.0
+    tokens = drafting.sequences + drafted * (query - 1.0)
+    rows = drafting.rows(tokens, uniform)
+    batch = decode_batch(drafting.sequences, drafted, query, system.context_tokens, rows)
+    parts = engine_parts(system.work, system.machine, batch, p, drafting.step_mode(uniform))
+    extra = _DCP_DRAFT_PASS_S if system.parallel.decode_context > 1 else 0.0
+    parts["drafter"] = draft_time_s(system.drafter, batch, p, decode_context_extra_s=extra)
+    return _finished(parts, batch, p)
+
+
+def _idle_step(drafting: _Drafting, p: Parameters) -> StepCost:
+    """A step of a speculating engine in which no request has a draft: one row each, computed once per load."""
+    system = drafting.system
+    loads, index = np.unique(drafting.sequences, return_inverse=True)
+    first = np.array([int(drafting.lengths[np.flatnonzero(index == i)[0]]) for i in range(len(loads))])
+    once = _Drafting(system, first, loads)
+    batch = decode_batch(loads, loads, np.ones_like(loads), system.context_tokens, once.rows(loads, False))
+    mode = replace(once.step_mode(False), rows_as_prefill=False)
+    parts = engine_parts(system.work, system.machine, batch, p, mode)
+    search = decode_batch(loads, loads, np.full_like(loads, 2.0), system.context_tokens, batch.rows)
+    parts["drafter"] = draft_time_s(system.drafter, search, p)
+    cost = _finished(parts, batch, p)
+    return StepCost({name: part[:, index] for name, part in cost.parts_s.items()})
+
+
+def _padded(mode: EngineMode, tokens: Array, uniform: bool, query_len: int) -> Array:
+    """Rows that run, as floats; a mean token count between two integers takes the graph of the larger."""
+    rows = padded_tokens(mode, np.ceil(tokens - 1e-9), uniform, query_len)
+    return np.maximum(np.asarray(rows, dtype=float), tokens)
+
+
+def _finished(parts: dict[str, Any], batch: Batch, p: Parameters) -> StepCost:
+    draws = max(np.size(p.kernel_floor_s), *(np.shape(parts[name])[0] if np.ndim(parts[name]) == 2 else 1 for name in STEP_PARTS))
+    shape = (draws, len(batch.query_tokens))
+    return StepCost({name: np.broadcast_to(np.asarray(parts[name], dtype=float), shape) for name in STEP_PARTS})
+
+
+def prefill_cost(system: System, p: Parameters, sequences: Array, step_s: Array) -> PrefillCost:
+    """What the prompt of one request adds to the steps, decode running beside it (docs/model.md, eq. S3)."""
+    workload, mode = system.deployment.workload, system.mode(0)
+    prompt = workload.input_tokens * (1.0 - workload.prefix_cache_hit_share)
+    budget = max(mode.max_num_batched_tokens - float(np.max(sequences)), 1.0)
+    steps = max(np.ceil(prompt / budget), 1.0)
+    chunk = np.full_like(sequences, max(prompt / steps, 1.0))
+    before = np.full_like(sequences, workload.input_tokens - prompt + prompt * (steps - 1.0) / (2.0 * steps))
+    others = np.maximum(sequences - 1.0, 0.0)
+    batch = Batch(others, others, np.ones_like(sequences), system.context_tokens, others + chunk, chunk, before)
+    parts = forward_parts(system.work, system.machine, batch, p)
+    gpu_s = sum(parts.values())
+    step = StepMode(mode.mixed_decode_graph, float(graph_limit_tokens(mode)), False, False, False, False)
+    loss = graph_loss_s(system.work, gpu_s, p, batch.rows, step)
+    mixed = gpu_s + p.host_step_s + p.token_overhead_s * others + loss
+    return PrefillCost(steps * np.maximum(mixed - step_s, 0.0), steps)
+
+
+def arm(system: System, step: StepCost, prefill: PrefillCost, tokens_per_step: Any, load: "Load") -> ArmResult:
+    """TPOT, TTFT and throughput of one arm from its mean step (docs/model.md, eq. S1).
+
+    A user's cycle is its prompt, its decode steps, and the prompts of the others that run beside it:
+    W = added + steps * t + (L - 1) / A * t + (B - 1) * added;  X = B L / W;  TPOT = (W - TTFT) / (L - 1).
+    """
+    step_s = step.total_s
+    output = float(system.deployment.workload.output_tokens)
+    own = prefill.added_s + prefill.steps * step_s
+    decode = (output - 1.0) / tokens_per_step * step_s
+    beside = (np.maximum(load.running / system.batch_divisor, 1.0) - 1.0) * prefill.added_s
+    cycle = own + decode + beside
+    return ArmResult(
+        step_s=step_s,
+        tpot_s=(decode + beside) / (output - 1.0) if output > 1 else step_s / tokens_per_step,
+        ttft_s=own + (load.offered / load.running - 1.0) * cycle,
+        throughput_tokens_per_s=load.running * output / cycle,
+        tokens_per_step=np.broadcast_to(tokens_per_step, step_s.shape),
+        parts_s=step.parts_s,
+        running=load.running,
+        limited_by=load.limited_by,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Offered and running requests of each cell, and the limit in force."""
+
+    offered: Array
+    running: Array
+    limited_by: tuple[str, ...]
+
+    @classmethod
+    def of(cls, offered: Sequence[int], caps: Sequence[Capacity]) -> "Load":
+        """The load of cells with these capacities."""
+        running, limits = zip(*(cap.running(c) for cap, c in zip(caps, offered, strict=True)), strict=True)
+        return cls(np.array(offered, dtype=float), np.array(running, dtype=float), limits)
+
+    def sequences(self, system: System) -> Array:
+        """Requests per replica and micro-batch."""
+        return np.maximum(self.running / system.batch_divisor, 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """Both arms over the same cells and draws. `speedup` is throughput over throughput, model error not included."""
+
+    cells: tuple[Cell, ...]
+    baseline: ArmResult
+    speculative: ArmResult
+
+    @property
+    def speedup(self) -> Array:
+        """Throughput of the speculative arm over that of the baseline, `(num_draws, num_cells)`."""
+        return self.speculative.throughput_tokens_per_s / self.baseline.throughput_tokens_per_s
+
+
+def evaluate(
+    system: System,
+    p: Parameters,
+    cells: Sequence[Cell],
+    survival: Array,
+    draft_probability: Array,
+    kv_cache_tokens: float | None = None,
+) -> Grid:
+    """Both arms at every cell. `survival` is `(num_draws, k_max)`, `draft_probability` `(num_draws, 1)`."""
+    caps = {k: capacity(system, k, kv_cache_tokens) for k in {0, *(cell.num_speculative_tokens for cell in cells)}}
+    loads = sorted({cell.concurrency for cell in cells})
+    base_load = Load.of(loads, [caps[0]] * len(loads))
+    step = baseline_step(system, p, base_load.sequences(system), system.context_tokens)
+    prefill = prefill_cost(system, p, base_load.sequences(system), step.total_s)
+    base = arm(system, step, prefill, 1.0, base_load)
+    index = np.array([loads.index(cell.concurrency) for cell in cells])
+    baseline = _columns(base, index)
+    drafting = [i for i, cell in enumerate(cells) if cell.num_speculative_tokens]
+    if not drafting:
+        return Grid(tuple(cells), baseline, baseline)
+    chosen = [cells[i] for i in drafting]
+    lengths = np.array([cell.num_speculative_tokens for cell in chosen])
+    load = Load.of([cell.concurrency for cell in chosen], [caps[int(k)] for k in lengths])
+    spec_step = speculative_step(system, p, lengths, load.sequences(system), draft_probability)
+    emitted = 1.0 + draft_probability * np.cumsum(survival, axis=1)[:, lengths - 1]
+    spec = arm(system, spec_step, prefill.columns(index[drafting]), emitted, load)
+    return Grid(tuple(cells), baseline, _merged(baseline, spec, drafting))
+
+
+def _columns(result: ArmResult, index: NDArray[np.int_]) -> ArmResult:
+    """The result with its columns picked by `index`; parts are carried for a single draw only (nothing reads more)."""
+    single = result.step_s.shape[0] == 1
+    return ArmResult(
+        step_s=result.step_s[:, index],
+        tpot_s=result.tpot_s[:, index],
+        ttft_s=result.ttft_s[:, index],
+        throughput_tokens_per_s=result.throughput_tokens_per_s[:, index],
+        tokens_per_step=result.tokens_per_step[:, index],
+        parts_s={name: part[:, index] for name, part in result.parts_s.items()} if single else {},
+        running=result.running[index],
+        limited_by=tuple(result.limited_by[i] for i in index),
+    )
+
+
+def _merged(baseline: ArmResult, spec: ArmResult, drafting: Sequence[int]) -> ArmResult:
+    """The baseline's columns with those of the drafting cells replaced."""
+    if len(drafting) == len(baseline.limited_by):
+        return spec
+
+    def merge(ours: Array, theirs: Array) -> Array:
+        shape = (max(ours.shape[0], theirs.shape[0]), ours.shape[1])
+        merged = np.array(np.broadcast_to(ours, shape))
+        merged[:, drafting] = theirs
+        return merged
+
+    limits, running = list(baseline.limited_by), baseline.running.copy()
+    for i, limit in zip(drafting, spec.limited_by, strict=True):
+        limits[i] = limit
+    running[drafting] = spec.running
+    return ArmResult(
+        step_s=merge(baseline.step_s, spec.step_s),
+        tpot_s=merge(baseline.tpot_s, spec.tpot_s),
+        ttft_s=merge(baseline.ttft_s, spec.ttft_s),
+        throughput_tokens_per_s=merge(baseline.throughput_tokens_per_s, spec.throughput_tokens_per_s),
+        tokens_per_step=merge(baseline.tokens_per_step, spec.tokens_per_step),
+        parts_s={name: merge(part, spec.parts_s[name]) for name, part in baseline.parts_s.items()},
+        running=running,
+        limited_by=tuple(limits),
+    )
+
+
+def acceptance_arrays(acceptance: AcceptanceDraws, *, point: bool) -> tuple[Array, Array]:
+    """Survival and draft probability as `evaluate` wants them: draws, or the medians as one draw."""
+    if point:
+        return acceptance.median_survival, np.array([[acceptance.median_draft_probability]])
+    return acceptance.survival, acceptance.draft_probability

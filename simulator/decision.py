@@ -1,0 +1,207 @@
+"""What to deploy: the objective over the load levels, the best static draft length, a schedule, and the restart.
+
+Works on draws of both arms over a grid; every rule here is documented in docs/model.md, section "Decision".
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hwmodel.units import MINUTE, MS
+from simulator.closed_form import ArmResult, Cell
+from simulator.deployment import Deployment
+from simulator.summary import quantiles, share_above
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """The objective relative to the baseline's: `gain` `(num_draws, num_lengths, num_loads)`, more than 1 is better."""
+
+    lengths: tuple[int, ...]
+    loads: tuple[int, ...]
+    weights: Array  # (num_loads,), summing to 1
+    gain: Array
+    allowed: NDArray[np.bool_]  # (num_lengths, num_loads): fits in memory and keeps the limits
+    overall_gain: Array | None = None  # where the whole is not the weighted mean of the loads (goodput)
+
+    @property
+    def overall(self) -> Array:
+        """Gain over the whole traffic, `(num_draws, num_lengths)`: the weighted mean over the loads."""
+        return self.overall_gain if self.overall_gain is not None else np.asarray(self.gain @ self.weights)
+
+
+def load_weights(deployment: Deployment, loads: Sequence[int]) -> Array:
+    """The traffic weights of the loads, summing to 1: the file's where the loads are the file's, else equal."""
+    workload = deployment.workload
+    if workload.weights is not None and tuple(loads) == tuple(workload.concurrency):
+        weights = np.array(workload.weights, dtype=float)
+        return weights / weights.sum()
+    return np.full(len(loads), 1.0 / len(loads))
+
+
+def score(
+    deployment: Deployment,
+    cells: Sequence[Cell],
+    baseline: ArmResult,
+    speculative: ArmResult,
+    speedup: Array,
+    point: tuple[ArmResult, ArmResult],
+) -> Scores:
+    """Scores of a full grid; `speedup` has model error in it, `point` are both arms at the median parameters."""
+    lengths = tuple(sorted({c.num_speculative_tokens for c in cells}))
+    loads = tuple(sorted({c.concurrency for c in cells}))
+    where = {(c.num_speculative_tokens, c.concurrency): i for i, c in enumerate(cells)}
+    order = [[where[k, c] for c in loads] for k in lengths]
+    gain = speedup
+    if deployment.objective.maximise == "tpot":
+        error = speedup / (speculative.throughput_tokens_per_s / baseline.throughput_tokens_per_s)
+        gain = baseline.tpot_s / speculative.tpot_s * error
+    within = _keeps_limits(deployment, point[1])
+    fits = np.array([limit != "does_not_fit" for limit in point[1].limited_by])
+    columns = np.array(order)
+    scores = Scores(lengths, loads, load_weights(deployment, loads), gain[:, columns], (within & fits)[columns])
+    if deployment.objective.maximise != "goodput":
+        return scores
+    goodput = _goodput(deployment, scores, columns, baseline, speculative)
+    return replace(scores, overall_gain=goodput @ scores.weights, allowed=fits[columns])
+
+
+def _limits_kept(deployment: Deployment, arm: ArmResult) -> NDArray[np.bool_]:
+    objective = deployment.objective
+    kept = np.ones(arm.tpot_s.shape, dtype=bool)
+    if objective.tpot_ms_max is not None:
+        kept &= arm.tpot_s <= objective.tpot_ms_max * MS
+    if objective.ttft_ms_max is not None:
+        kept &= arm.ttft_s <= objective.ttft_ms_max * MS
+    return kept
+
+
+def _keeps_limits(deployment: Deployment, point: ArmResult) -> NDArray[np.bool_]:
+    return _limits_kept(deployment, point)[0]
+
+
+def _goodput(
+    deployment: Deployment, scores: Scores, order: Array, baseline: ArmResult, speculative: ArmResult
+) -> Array:
+    """Throughput that keeps the limits relative to the baseline's over the whole traffic, `(num_draws, lengths, loads)`.
+
+    Weighted over the loads it is the ratio of goodputs. A baseline that keeps the limits nowhere has goodput 0: then
+    anything that does counts as 1 plus its throughput relative to the baseline's.
+    """
+    ours = np.where(_limits_kept(deployment, speculative), speculative.throughput_tokens_per_s, 0.0)[:, order]
+    served = baseline.throughput_tokens_per_s[:, order[0]]
+    kept = np.where(_limits_kept(deployment, baseline)[:, order[0]], served, 0.0)
+    good, total = (np.maximum(x @ scores.weights, 0.0)[:, None, None] for x in (kept, served))
+    return np.asarray(np.where(good > 0, ours / np.maximum(good, 1e-12), 1.0 + ours / total))
+
+
+@dataclass(frozen=True, slots=True)
+class Pick:
+    """The recommended draft length (0: leave it off), how sure, and the best one had it been enabled anyway."""
+
+    num_speculative_tokens: int
+    best_enabled: int  # 0 only when nothing but the baseline was in the grid
+    probability_better: float  # of best_enabled over the whole traffic
+    gain: Array  # draws of best_enabled over the whole traffic, (num_draws,)
+    reason: str
+
+
+def pick_static(scores: Scores, min_probability: float) -> Pick:
+    """The best single draft length for the weighted traffic.
+
+    Largest median gain among the allowed; recommended only where the gain exceeds 1 with `min_probability`.
+    """
+    overall = scores.overall
+    usable = [i for i, k in enumerate(scores.lengths) if k > 0 and scores.allowed[i].all()]
+    enabled = [i for i, k in enumerate(scores.lengths) if k > 0]
+    if not enabled:
+        return Pick(0, 0, 0.0, np.ones(len(overall)), "only the baseline was asked for")
+    pool = usable or enabled
+    medians = np.median(overall, axis=0)
+    best = max(pool, key=lambda i: (round(float(medians[i]), 6), -scores.lengths[i]))
+    probability = share_above(overall[:, best], 1.0)
+    k = scores.lengths[best]
+    if not usable:
+        return Pick(0, k, probability, overall[:, best], "no draft length fits in memory and keeps the limits")
+    if medians[best] <= 1.0:
+        return Pick(0, k, probability, overall[:, best], "no draft length is expected to be faster")
+    if probability < min_probability:
+        return Pick(0, k, probability, overall[:, best], "the gain is not sure enough")
+    return Pick(k, k, probability, overall[:, best], "")
+
+
+def pick_schedule(scores: Scores, min_probability: float, max_num_seqs: int) -> list[list[int]]:
+    """Draft length by batch size, `[[lo, hi, k], ...]`, inclusive, from 1 to `max_num_seqs`.
+
+    At each load the allowed length with the largest median gain that is better with `min_probability`; ranges meet
+    halfway (geometrically) between neighbouring loads, equal neighbours are merged.
+    """
+    chosen = []
+    for j in range(len(scores.loads)):
+        best, best_gain = 0, 1.0
+        for i, k in enumerate(scores.lengths):
+            draws = scores.gain[:, i, j]
+            median = float(np.median(draws))
+            if k and scores.allowed[i, j] and median > best_gain and share_above(draws, 1.0) >= min_probability:
+                best, best_gain = k, median
+        chosen.append(best)
+    rows: list[list[int]] = []
+    low = 1
+    for j, k in enumerate(chosen):
+        last = j == len(chosen) - 1
+        high = max_num_seqs if last else int(round((scores.loads[j] * scores.loads[j + 1]) ** 0.5))
+        high = max(min(high, max_num_seqs), low)
+        if rows and rows[-1][2] == k:
+            rows[-1][1] = high
+        elif low <= max_num_seqs:
+            rows.append([low, high, k])
+        low = high + 1
+        if low > max_num_seqs:
+            break
+    return rows
+
+
+@dataclass(frozen=True, slots=True)
+class RestartValue:
+    """What the restart costs and when it has paid for itself; None values come with a reason."""
+
+    outage_s: float | None
+    expected_outage_s: float | None  # with the way back weighted by the chance of needing it
+    payback_s: dict[str, float | None]
+    payback_reason: str | None
+
+
+_NO_PAYBACK: dict[str, float | None] = {"p05": None, "p50": None, "p95": None}
+
+
+def restart_value(deployment: Deployment, gain: Array, baseline_tokens_per_s: float) -> RestartValue:
+    """Restart economics for draws of the overall gain `(num_draws,)` (docs/model.md, eq. P1).
+
+    The outage loses outage * min(traffic, capacity) tokens, the gain returns (S - 1) * capacity a second:
+    payback = outage * min(traffic / capacity, 1) / (S - 1). A rolling restart of n replicas loses 1/n of that.
+    """
+    restart = deployment.restart
+    if restart.outage_min is None:
+        return RestartValue(None, None, dict(_NO_PAYBACK), "restart.outage_min is not given")
+    down = restart.outage_min * MINUTE
+    back = (restart.rollback_min if restart.rollback_min is not None else restart.outage_min) * MINUTE
+    success = share_above(gain, 1.0)
+    outage = 0.0 if restart.replicas > 1 else down
+    lost = down / restart.replicas
+    expected = (down + (1.0 - success) * back) / restart.replicas
+    load = 1.0
+    if restart.traffic_tokens_per_s is not None and baseline_tokens_per_s > 0:
+        load = min(restart.traffic_tokens_per_s / baseline_tokens_per_s, 1.0)
+    with np.errstate(divide="ignore"):
+        draws = np.where(gain > 1.0, lost * load / np.maximum(gain - 1.0, 1e-12), np.inf)
+    figures = quantiles(draws)
+    reason = None
+    if figures["p50"] is None:
+        reason = "no gain is expected, so the outage is never paid back"
+    elif figures["p95"] is None:
+        reason = f"never paid back where it turns out slower (probability {1.0 - success:.0%})"
+    return RestartValue(outage, expected, {name: figures[name] for name in _NO_PAYBACK}, reason)

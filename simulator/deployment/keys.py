@@ -1,0 +1,184 @@
+"""The vocabulary of the deployment file, read off the tables: for `draftcast list keys`, errors and `--set`."""
+
+import difflib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from simulator.deployment.tables import TABLES
+
+PARAMETERS = "parameters"
+# Ending of a key -> its unit, longest first: the key itself is the only place where a unit is stated.
+_UNITS = {
+    "_tokens_per_s": "tokens/s",
+    "_gb_per_s": "GB/s",
+    "_tokens": "tokens",
+    "_gb": "GB",
+    "_ms_max": "ms",
+    "_ms": "ms",
+    "_us": "us",
+    "_min": "minutes",
+}
+_WORDS: dict[object, str] = {int: "integer", float: "number", str: "text", bool: "true or false"}
+_NO_UNIT = ("speculation.prompt_lookup_min", "engine.max_num_batched_tokens")  # `_min` is no time in the first
+_SHOWN_NAMES = 40
+
+
+@dataclass(frozen=True, slots=True)
+class KeyInfo:
+    """One key of the deployment file, as text for people; `default` is "required" or "-" where there is none."""
+
+    key: str
+    type: str
+    default: str
+    unit: str
+    meaning: str
+
+
+def known_keys() -> list[KeyInfo]:
+    """Every key of the deployment file in the order of its tables; `parameters.<name>` stands for any parameter."""
+    return [_info(key, field) for key, field in _walk()] + [
+        KeyInfo("parameters.<name>", allowed_parameter(), "-", "", "a model parameter's value or prior")
+    ]
+
+
+def key_names(table: str) -> list[str]:
+    """Names of the keys directly inside `table` (dotted: "engine", "speculation.acceptance")."""
+    model = _model_at(table.split("."))
+    return list(model.model_fields) if model else []
+
+
+def field_at(path: list[str]) -> FieldInfo | None:
+    """Declaration of the key at `path`, such as ["engine", "version"]; None where there is no such key."""
+    model = _model_at(path[:-1])
+    return model.model_fields.get(path[-1]) if model else None
+
+
+def unknown_key(path: list[str]) -> str:
+    """One line about a key that does not exist: the nearest one, and the known ones of its table."""
+    names: list[str] = []
+    for depth in range(len(path) - 1, 0, -1):  # the innermost part of the path that is a table
+        table = ".".join(path[:depth])
+        names = names or key_names(table)
+        if names:
+            break
+    else:
+        table, names = "", [*TABLES, PARAMETERS]
+    place = f"keys of [{table}]" if table else "tables"
+    nearest = difflib.get_close_matches(".".join(path), [key for key, _ in _walk()] + names, n=1)
+    hint = f" (nearest: '{nearest[0]}')" if nearest else ""
+    return f"unknown key '{short('.'.join(path))}'{hint}; known {place}: {', '.join(names[:_SHOWN_NAMES])}"
+
+
+def allowed(field: FieldInfo) -> str:
+    """What a key accepts, as words: "integer from 1 to 64", "one of: a, b", "list of numbers from 0 to 1"."""
+    return _describe(field.annotation, list(field.metadata))
+
+
+def allowed_parameter() -> str:
+    """What a key of `[parameters]` accepts, as words."""
+    return "number, or { median = number above 0, log_sd = number from 0 }"
+
+
+def choices(field: FieldInfo) -> tuple[str, ...]:
+    """The words that a key accepts where they are a fixed set, else none."""
+    kind = _bare(field.annotation)
+    return get_args(kind) if get_origin(kind) is Literal else ()
+
+
+def is_text(field: FieldInfo) -> bool:
+    """Whether a key holds text, so that `--set engine.version=0.17` is not a number."""
+    kind = _bare(field.annotation)
+    return kind is str or get_origin(kind) is Literal
+
+
+def is_list(field: FieldInfo) -> bool:
+    """Whether a key holds a list, so that `--set workload.concurrency=1,4` is one."""
+    return get_origin(_bare(field.annotation)) is tuple
+
+
+def short(text: str, limit: int = 60) -> str:
+    """`text` on one line, cut to `limit` characters: what users wrote may be long or hold line breaks."""
+    line = "".join(letter if letter.isprintable() else "?" for letter in " ".join(text.split()))
+    return line if len(line) <= limit else line[: limit - 3] + "..."
+
+
+def _walk() -> Iterator[tuple[str, FieldInfo]]:
+    for table, model in TABLES.items():
+        for name, field in model.model_fields.items():
+            yield f"{table}.{name}", field
+            inner = _bare(field.annotation)
+            if isinstance(inner, type) and issubclass(inner, BaseModel):
+                yield from ((f"{table}.{name}.{key}", sub) for key, sub in inner.model_fields.items())
+
+
+def _model_at(path: list[str]) -> type[BaseModel] | None:
+    model = TABLES.get(path[0]) if path else None
+    for name in path[1:]:
+        field = model.model_fields.get(name) if model else None
+        inner = _bare(field.annotation) if field else None
+        model = inner if isinstance(inner, type) and issubclass(inner, BaseModel) else None
+    return model
+
+
+def _info(key: str, field: FieldInfo) -> KeyInfo:
+    default = "required" if field.is_required() else _default(field.default)
+    unit = "" if key in _NO_UNIT else next((unit for end, unit in _UNITS.items() if key.endswith(end)), "")
+    return KeyInfo(key, allowed(field), default, unit, field.description or "")
+
+
+def _default(value: object) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, tuple):
+        return "[" + ", ".join(str(item) for item in value) + "]"
+    return str(value)
+
+
+def _bare(annotation: Any) -> Any:
+    """The type itself, without `| None` and without `Annotated`."""
+    origin = get_origin(annotation)
+    if origin is Annotated:
+        return _bare(get_args(annotation)[0])
+    if origin in (Union, UnionType):
+        members = [member for member in get_args(annotation) if member is not type(None)]
+        return _bare(members[0]) if len(members) == 1 else annotation
+    return annotation
+
+
+def _describe(annotation: Any, metadata: list[Any]) -> str:
+    origin = get_origin(annotation)
+    if origin is Annotated:
+        base, *more = get_args(annotation)
+        return _describe(base, metadata + [item for field in more for item in getattr(field, "metadata", [field])])
+    if origin in (Union, UnionType):
+        members = [member for member in get_args(annotation) if member is not type(None)]
+        return " or ".join(_describe(member, metadata) for member in members)
+    if origin is Literal:
+        return "one of: " + ", ".join(get_args(annotation))
+    if origin is tuple:
+        return _describe_list(get_args(annotation))
+    if annotation in (int, float):
+        return _WORDS[annotation] + _range(metadata)
+    return _WORDS.get(annotation, "table")
+
+
+def _describe_list(members: tuple[Any, ...]) -> str:
+    if members[-1] is not Ellipsis:
+        return "list [" + ", ".join(_describe(member, []) for member in members) + "]"
+    return "list, each " + _describe(members[0], [])
+
+
+def _range(metadata: list[Any]) -> str:
+    bounds = {
+        name: getattr(item, name) for item in metadata for name in ("ge", "gt", "le", "lt") if hasattr(item, name)
+    }
+    low = f" from {bounds['ge']}" if "ge" in bounds else f" above {bounds['gt']}" if "gt" in bounds else ""
+    high = f" to {bounds['le']}" if "le" in bounds else f" below {bounds['lt']}" if "lt" in bounds else ""
+    return low + (high if low.startswith(" from") else high.replace(" to", " up to"))

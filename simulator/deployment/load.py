@@ -1,0 +1,139 @@
+"""From a TOML file or a parsed mapping to a checked `Deployment`: the one place where users' input is checked."""
+
+import os
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from hwmodel.errors import InputError, UnknownNameError
+from simulator.deployment.checks import check
+from simulator.deployment.keys import short
+from simulator.deployment.overrides import Tables, drop_own_keys, lay_over
+from simulator.deployment.problems import stated_error
+from simulator.deployment.speculation import METHODS
+from simulator.deployment.tables import LENGTH_DISTRIBUTIONS, Deployment
+
+_MAX_FILE_BYTES = 1_000_000  # a deployment file is a screen of text; a model file given by mistake is not
+_SHOWN_PATH = 200
+_PATH_KEYS = (
+    ("hardware", "nccl_tests"),
+    ("hardware", "topology"),
+    ("workload", "length_distribution"),
+    ("speculation", "acceptance", "replay"),
+)
+_NAME_OR_PATH_KEYS = (("model", "config"), ("hardware", "gpu"), ("speculation", "draft_model"), ("engine", "launch"))
+_FILE_ENDINGS = (".json", ".toml", ".yaml", ".yml", ".service", ".sh")
+
+
+def load_deployment(source: str | Path | Mapping[str, Any], overrides: Sequence[str] = ()) -> Deployment:
+    """The checked deployment of a TOML file (its path) or of an already parsed mapping.
+
+    `overrides` are "KEY=VALUE" texts laid over it: VALUE is read as TOML, else as bare text; a list key also takes
+    "1,4,16"; "KEY=" puts the default back. Paths in a file are relative to its folder, those in a mapping and in
+    overrides to the current one. Raises InputError with one line: what, got, allowed.
+    """
+    tables = _plain(source) if isinstance(source, Mapping) else read_tables(source)
+    tables, notes = lay_over(tables, overrides)
+    return _validated(tables, notes)
+
+
+def apply_overrides(deployment: Deployment, overrides: Sequence[str]) -> Deployment:
+    """`deployment` with "KEY=VALUE" texts laid over it, checked again; what was stated stays stated."""
+    tables, notes = lay_over(deployment.model_dump(exclude_unset=True), overrides)
+    return _validated(tables, deployment.notes + notes)
+
+
+def with_method(deployment: Deployment, method: str) -> tuple[Deployment, tuple[str, ...]]:
+    """`deployment` drafting by `method`, and notes about what was left out because it describes the file's method."""
+    if method not in METHODS:
+        raise UnknownNameError(f"speculation.method: got '{short(method)}', allowed: one of: {', '.join(METHODS)}")
+    if method == deployment.speculation.method:
+        return deployment, ()
+    tables = deployment.model_dump(exclude_unset=True)
+    notes = drop_own_keys(tables, method)
+    tables.setdefault("speculation", {})["method"] = method
+    return _validated(tables, deployment.notes + notes), notes
+
+
+def read_tables(path: str | Path) -> Tables:
+    """The tables of a TOML file as they stand, unchecked, with relative paths resolved against its folder."""
+    text, shown = _read_text(path), short(str(path), _SHOWN_PATH)
+    try:
+        tables = tomllib.loads(text)
+    except RecursionError:
+        raise InputError(f"{shown}: not usable TOML: nested too deep, allowed: tables as in `list keys`") from None
+    except ValueError as problem:  # TOMLDecodeError, and plain ValueError for integers of thousands of digits
+        raise InputError(f"{shown}: not valid TOML: {short(str(problem), 120)}") from None
+    _resolve_paths(tables, os.path.dirname(os.path.abspath(path)))
+    return tables
+
+
+def _read_text(path: str | Path) -> str:
+    shown = short(str(path), _SHOWN_PATH)
+    try:
+        with open(path, "rb") as file:
+            data = file.read(_MAX_FILE_BYTES + 1)
+    except IsADirectoryError:
+        raise InputError(f"{shown}: is a directory, allowed: a deployment file (TOML)") from None
+    except FileNotFoundError:
+        raise InputError(f"{shown}: no such file, allowed: a deployment file (TOML)") from None
+    except (OSError, ValueError) as problem:
+        reason = getattr(problem, "strerror", None) or problem
+        raise InputError(f"{shown}: cannot be read: {reason}") from None
+    if len(data) > _MAX_FILE_BYTES:
+        raise InputError(f"{shown}: larger than {_MAX_FILE_BYTES} bytes, allowed: a deployment file (TOML)")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as problem:
+        raise InputError(f"{shown}: not UTF-8 text (byte {problem.start}), allowed: TOML in UTF-8") from None
+
+
+def _resolve_paths(tables: Tables, folder: str) -> None:
+    for keys in _PATH_KEYS + _NAME_OR_PATH_KEYS:
+        table: Any = tables
+        for key in keys[:-1]:
+            table = table.get(key) if isinstance(table, dict) else None
+        value = table.get(keys[-1]) if isinstance(table, dict) else None
+        if isinstance(value, str) and (keys in _PATH_KEYS or _looks_like_path(value, folder)):
+            table[keys[-1]] = value if value in LENGTH_DISTRIBUTIONS else _resolved(value, folder)
+
+
+def _looks_like_path(value: str, folder: str) -> bool:
+    """Whether a name-or-path value is a path: by its ending or start, or because it has a slash and exists."""
+    if any(blank in value for blank in " \n\t"):
+        return False  # a launch command, not the path of one
+    return (
+        value.endswith(_FILE_ENDINGS)
+        or value.startswith((".", "~"))
+        or (os.sep in value and os.path.exists(_resolved(value, folder)))
+    )
+
+
+def _resolved(value: str, folder: str) -> str:
+    return os.path.normpath(os.path.join(folder, os.path.expanduser(value)))
+
+
+def _plain(mapping: Mapping[str, Any]) -> Tables:
+    """A copy in plain dicts and lists, so that overrides never change what the caller holds."""
+    return {str(key): _plain_value(value) for key, value in mapping.items()}
+
+
+def _plain_value(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return _plain(value)
+    return [_plain_value(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def _validated(tables: Tables, notes: tuple[str, ...]) -> Deployment:
+    workload = tables.get("workload")
+    if isinstance(workload, dict) and type(workload.get("concurrency")) is int:
+        workload["concurrency"] = [workload["concurrency"]]  # one load is a list of one
+    try:
+        deployment = Deployment.model_validate(tables, context={"notes": notes})
+    except ValidationError as problems:
+        raise stated_error(problems) from None
+    check(deployment)
+    return deployment

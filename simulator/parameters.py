@@ -1,0 +1,114 @@
+"""The model parameters as random variables: priors, what the deployment file says of them, and draws.
+
+Every parameter is a function of one standard-normal variable, so that draws, medians and the conditioning on measured
+facts (`simulator.posterior`) all work in the same coordinates.
+"""
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hwmodel.errors import InputError, UnknownNameError
+from hwmodel.parameters import Parameters, fitted_values, prior_table, si_name
+
+Array = NDArray[np.float64]
+
+_FIXED_LOG_SD = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Prior:
+    """One parameter: log-normal (`center` is its median, `spread` the log-sd) or normal, cut to [low, high]; file units."""
+
+    name: str
+    center: float
+    spread: float
+    lognormal: bool
+    low: float
+    high: float
+    source: str
+
+    def values(self, z: Array) -> Array:
+        """The parameter in SI units at standard-normal coordinates `z`, any shape."""
+        factor = si_name(self.name)[1]
+        raw = self.center * np.exp(self.spread * z) if self.lognormal else self.center + self.spread * z
+        return np.clip(raw, self.low, self.high) * factor
+
+
+@dataclass(frozen=True, slots=True)
+class PriorSet:
+    """All parameters in a fixed order: column i of a coordinate matrix belongs to `priors[i]`."""
+
+    priors: tuple[Prior, ...]
+
+    def parameters(self, z: Array) -> Parameters:
+        """Parameters at coordinates `z` of shape `(num_draws, num_parameters)`; each value is `(num_draws, 1)`."""
+        columns = {si_name(prior.name)[0]: prior.values(z[:, i : i + 1]) for i, prior in enumerate(self.priors)}
+        return Parameters(**columns)
+
+    def medians(self) -> Array:
+        """The coordinates of the medians, shape `(1, num_parameters)`."""
+        return np.zeros((1, len(self.priors)))
+
+    def replaced(self, changes: Mapping[str, Prior]) -> "PriorSet":
+        """The set with some priors exchanged by name."""
+        return PriorSet(tuple(changes.get(p.name, p) for p in self.priors))
+
+    def __getitem__(self, name: str) -> Prior:
+        return next(p for p in self.priors if p.name == name)
+
+
+def prior_set(*, sm_arch: str, interconnect: str, engine: str, attention_backend: str) -> PriorSet:
+    """The priors for this kind of machine: the general table, medians replaced by what was fitted for its parts."""
+    fits = fitted_values()
+    medians: dict[str, float] = {}
+    for table, key in (
+        ("gpu", sm_arch),
+        ("interconnect", interconnect),
+        ("engine", engine),
+        ("backend", attention_backend),
+    ):
+        medians.update(fits.get(table, {}).get(key, {}))
+    priors = []
+    for name, row in prior_table().items():
+        lognormal = "median" in row
+        center, spread = (row["median"], row["log_sd"]) if lognormal else (row["mean"], row["sd"])
+        low, high = row["low"], row["high"]
+        priors.append(Prior(name, medians.get(name, center), spread, lognormal, low, high, row["source"]))
+    return PriorSet(tuple(priors))
+
+
+def with_user_values(priors: PriorSet, table: Mapping[str, Any]) -> PriorSet:
+    """Priors with the `[parameters]` table of the deployment file: a number fixes one, {median, log_sd} replaces it."""
+    known = {p.name: p for p in priors.priors}
+    changes = {}
+    for name, value in table.items():
+        if name not in known:
+            close = difflib.get_close_matches(name, known, n=1)
+            hint = f" (did you mean '{close[0]}'?)" if close else ""
+            raise UnknownNameError(f"no model parameter '{name}'{hint}; known: {', '.join(known)}")
+        changes[name] = _user_prior(known[name], value)
+    return priors.replaced(changes)
+
+
+def _user_prior(prior: Prior, value: Any) -> Prior:
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        center, spread = float(value), _FIXED_LOG_SD
+    else:
+        read = value if isinstance(value, Mapping) else {k: getattr(value, k) for k in ("median", "log_sd")}
+        center, spread = float(read["median"]), float(read["log_sd"])
+    if not prior.low <= center <= prior.high:
+        raise InputError(f"parameters.{prior.name}: got {center:g}, allowed {prior.low:g} to {prior.high:g}")
+    if center <= 0.0 and spread > 0.0:
+        raise InputError(f"parameters.{prior.name}: a median of {center:g} cannot have a log_sd; give the number alone")
+    return replace(prior, center=center, spread=spread, lognormal=center > 0.0, source="deployment file")
+
+
+def standard_draws(num_draws: int, num_parameters: int, rng: np.random.Generator) -> Array:
+    """Standard-normal coordinates `(num_draws, num_parameters)`, columns centred so that medians are those of the prior."""
+    half = rng.standard_normal(((num_draws + 1) // 2, num_parameters))
+    return np.concatenate([half, -half])[:num_draws]

@@ -1,0 +1,171 @@
+"""Typed answers and their JSON: the shapes of the command contract (docs/guide.md, "JSON")."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+JsonObject = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ArmPoint:
+    """One arm at one cell, at the posterior median of the parameters. Seconds, tokens per second."""
+
+    step_s: float
+    tpot_s: float
+    ttft_s: float
+    throughput_tokens_per_s: float
+    tokens_per_step: float
+    running_requests: int
+    limited_by: str
+    parts_s: dict[str, float]
+    throughput_interval: dict[str, float | None] = field(default_factory=dict)
+
+    def to_dict(self, *, speculative: bool) -> JsonObject:
+        """The arm as JSON; `tokens_per_step` only where there is speculation."""
+        result: JsonObject = {
+            "step_s": self.step_s,
+            "tpot_s": self.tpot_s,
+            "ttft_s": self.ttft_s,
+            "throughput_tokens_per_s": self.throughput_tokens_per_s,
+            "throughput_tokens_per_s_interval": self.throughput_interval,
+            "running_requests": self.running_requests,
+            "limited_by": self.limited_by,
+            "parts_s": self.parts_s,
+        }
+        if speculative:
+            result["tokens_per_step"] = self.tokens_per_step
+        return result
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """One configuration against its baseline."""
+
+    inputs: JsonObject
+    speedup: dict[str, float | None]
+    probability_faster: float
+    break_even_tokens_per_step: float
+    baseline: ArmPoint
+    speculative: ArmPoint
+    plateau: JsonObject
+    distinct_experts_per_layer: JsonObject | None
+    memory: JsonObject
+    why: tuple[str, ...]
+    notes: tuple[str, ...]
+    client_effects: tuple[str, ...]
+    prediction_id: str
+
+    def to_dict(self) -> JsonObject:
+        """The JSON object of `draftcast predict --json`."""
+        return {
+            "inputs": self.inputs,
+            "speedup": self.speedup,
+            "probability_faster": self.probability_faster,
+            "break_even_tokens_per_step": self.break_even_tokens_per_step,
+            "baseline": self.baseline.to_dict(speculative=False),
+            "speculative": self.speculative.to_dict(speculative=True),
+            "plateau": self.plateau,
+            "distinct_experts_per_layer": self.distinct_experts_per_layer,
+            "memory": self.memory,
+            "why": list(self.why),
+            "notes": list(self.notes),
+            "client_effects": list(self.client_effects),
+            "prediction_id": self.prediction_id,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class GridCell:
+    """One (draft length, concurrency) of a choice."""
+
+    num_speculative_tokens: int
+    concurrency: int
+    speedup: dict[str, float | None]
+    probability_faster: float
+    tpot_s: float
+    ttft_s: float
+    throughput_tokens_per_s: float
+    tokens_per_step: float
+    limited_by: str
+
+    def to_dict(self) -> JsonObject:
+        """The cell as JSON."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+@dataclass(frozen=True, slots=True)
+class Recommendation:
+    """What to deploy. `num_speculative_tokens` 0 means: do not enable it."""
+
+    num_speculative_tokens: int
+    best_if_enabled: int
+    schedule: list[list[int]] | None
+    schedule_reason: str | None
+    flag: str
+    restart_worth_it: bool
+    probability_better: float
+    gain: dict[str, float | None]
+    why: str
+    client_effects: tuple[str, ...]
+
+    def to_dict(self) -> JsonObject:
+        """The recommendation as JSON."""
+        values = {name: getattr(self, name) for name in self.__slots__}
+        return {**values, "client_effects": list(self.client_effects)}
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The grid and the recommendation."""
+
+    inputs: JsonObject
+    grid: tuple[GridCell, ...]
+    recommendation: Recommendation
+    restart: JsonObject
+    memory: JsonObject
+    why: tuple[str, ...]
+    notes: tuple[str, ...]
+    prediction_id: str
+
+    def to_dict(self) -> JsonObject:
+        """The JSON object of `draftcast choose --json`."""
+        return {
+            "inputs": self.inputs,
+            "grid": [cell.to_dict() for cell in self.grid],
+            "recommendation": self.recommendation.to_dict(),
+            "restart": self.restart,
+            "memory": self.memory,
+            "why": list(self.why),
+            "notes": list(self.notes),
+            "prediction_id": self.prediction_id,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class WhatIfRow:
+    """One variant of the deployment; `error` instead of figures where it cannot be built."""
+
+    vary: JsonObject
+    prediction: Prediction | None
+    error: str | None = None
+
+    def to_dict(self) -> JsonObject:
+        """The row as JSON."""
+        if self.prediction is None:
+            return {"vary": self.vary, "error": self.error}
+        full = self.prediction.to_dict()
+        kept = ("speedup", "probability_faster", "break_even_tokens_per_step", "baseline", "speculative")
+        return {"vary": self.vary, **{name: full[name] for name in kept}}
+
+
+@dataclass(frozen=True, slots=True)
+class WhatIf:
+    """Variants of one deployment side by side."""
+
+    inputs: JsonObject
+    rows: tuple[WhatIfRow, ...]
+    notes: tuple[str, ...] = ()
+
+    def to_dict(self) -> JsonObject:
+        """The JSON object of `draftcast whatif --json`."""
+        return {"inputs": self.inputs, "rows": [row.to_dict() for row in self.rows], "notes": list(self.notes)}

@@ -1,0 +1,148 @@
+"""One deployment, ready to be asked: system, acceptance, priors narrowed by the measured facts, draws.
+
+`Study.grid` is the only way from here to figures: the same draws serve every cell, so cells can be compared.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hwmodel.parameters import Parameters
+from simulator.acceptance import AcceptanceDraws, acceptance_draws
+from simulator.closed_form import (
+    Cell,
+    Grid,
+    Load,
+    acceptance_arrays,
+    arm,
+    baseline_step,
+    capacity,
+    evaluate,
+    logged_kv_cache_tokens,
+    prefill_cost,
+)
+from simulator.deployment import Deployment
+from simulator.deployment.tables import Measured
+from simulator.parameters import standard_draws
+from simulator.posterior import Observation, Posterior, condition
+from simulator.system import System, build_system
+
+Array = NDArray[np.float64]
+
+DEFAULT_DRAWS = 2000
+_TIME_NOISE = 0.01  # a mean over some hundred requests on a warm server; relative_noise says otherwise
+_SHARE_NOISE = 0.03  # of the logit: a profiler's share, about 0.7 points at one half
+
+
+@dataclass(frozen=True)
+class Study:
+    """A deployment with its uncertainty. `z` are parameter coordinates `(num_draws, num_parameters)` after conditioning."""
+
+    system: System
+    acceptance: AcceptanceDraws
+    posterior: Posterior
+    z: Array
+    model_error_z: Array  # (num_draws, 1) standard normal: one error a draw, shared by all cells
+
+    @property
+    def deployment(self) -> Deployment:
+        """The deployment in question."""
+        return self.system.deployment
+
+    @cached_property
+    def parameters(self) -> Parameters:
+        """The drawn parameters."""
+        return self.system.priors.parameters(self.z)
+
+    @cached_property
+    def point_parameters(self) -> Parameters:
+        """The parameters at the posterior median."""
+        return self.system.priors.parameters(self.posterior.mode[None, :])
+
+    @cached_property
+    def kv_cache_tokens(self) -> float | None:
+        """The KV cache size that the baseline's engine logged, if told."""
+        return logged_kv_cache_tokens(self.system)
+
+    def grid(self, cells: Sequence[Cell], *, point: bool) -> Grid:
+        """Both arms over the cells: at the posterior median (`point`) or for every draw."""
+        survival, probability = acceptance_arrays(self.acceptance, point=point)
+        parameters = self.point_parameters if point else self.parameters
+        return evaluate(self.system, parameters, cells, survival, probability, self.kv_cache_tokens)
+
+    def speedup_draws(self, cells: Sequence[Cell]) -> Array:
+        """Speedup of every cell with model error, `(num_draws, num_cells)`; exactly 1 where nothing is drafted."""
+        ratio = self.grid(cells, point=False).speedup
+        error = np.exp(self.parameters.model_error * self.model_error_z)
+        drafting = np.array([cell.num_speculative_tokens > 0 for cell in cells])
+        return np.asarray(np.where(drafting, ratio * error, 1.0))
+
+
+def build_study(deployment: Deployment, *, k_max: int, num_draws: int = DEFAULT_DRAWS, seed: int = 0) -> Study:
+    """The study of a deployment for draft lengths up to `k_max`; the same seed gives the same figures."""
+    system = build_system(deployment)
+    streams = np.random.default_rng(seed).spawn(3)
+    standard = standard_draws(num_draws, len(system.priors.priors), streams[0])
+    acceptance = acceptance_draws(
+        deployment.speculation,
+        deployment.workload,
+        k_max=max(k_max, 1),
+        num_draws=num_draws,
+        rng=streams[1],
+        ngram_variant=system.mode(max(k_max, 1)).ngram_variant,
+        context_tokens=system.context_tokens,
+    )
+    posterior = condition_on_measured(system)
+    errors = standard_draws(num_draws, 1, streams[2])
+    return Study(system, acceptance, posterior, posterior.draws(standard), errors)
+
+
+def condition_on_measured(system: System) -> Posterior:
+    """The posterior of the parameters given the deployment's `[[measured]]` facts."""
+    facts = [m for m in system.deployment.measured if _observations(m)]
+
+    def predict(z: Array) -> Array:
+        parameters = system.priors.parameters(z)
+        return np.concatenate([_predicted(system, parameters, fact) for fact in facts], axis=1)
+
+    observations = [o for fact in facts for o in _observations(fact)]
+    return condition(predict, observations, len(system.priors.priors))
+
+
+def _observations(fact: Measured) -> list[Observation]:
+    noise = fact.relative_noise or _TIME_NOISE
+    at = f"concurrency {fact.concurrency}"
+    found = []
+    if fact.tpot_ms:
+        found.append(Observation(f"TPOT at {at}", np.log(fact.tpot_ms * 1e-3), noise))
+    if fact.step_ms:
+        found.append(Observation(f"step at {at}", np.log(fact.step_ms * 1e-3), noise))
+    if fact.throughput_tokens_per_s:
+        found.append(Observation(f"throughput at {at}", np.log(fact.throughput_tokens_per_s), noise))
+    if fact.allreduce_share:
+        share = fact.allreduce_share
+        spread = fact.relative_noise / (1.0 - share) if fact.relative_noise else _SHARE_NOISE
+        found.append(Observation(f"AllReduce share at {at}", np.log(share / (1.0 - share)), spread))
+    return found
+
+
+def _predicted(system: System, p: Parameters, fact: Measured) -> Array:
+    """Predictions of one fact's observables, `(num_draws, num_observables)`, in the order of `_observations`."""
+    load = Load.of([fact.concurrency], [capacity(system, 0, logged_kv_cache_tokens(system))])
+    sequences = load.sequences(system)
+    step = baseline_step(system, p, sequences, float(fact.context_tokens or system.context_tokens))
+    result = arm(system, step, prefill_cost(system, p, sequences, step.total_s), 1.0, load)
+    columns = []
+    if fact.tpot_ms:
+        columns.append(np.log(result.tpot_s))
+    if fact.step_ms:
+        columns.append(np.log(step.total_s))
+    if fact.throughput_tokens_per_s:
+        columns.append(np.log(result.throughput_tokens_per_s))
+    if fact.allreduce_share:
+        allreduce = np.maximum(step.parts_s["allreduce"], 1e-12)
+        columns.append(np.log(allreduce / np.maximum(step.total_s - allreduce, 1e-12)))
+    return np.concatenate(columns, axis=1)

@@ -1,0 +1,279 @@
+"""A deployment resolved into what costs are computed from: cards, layout, curve, engine modes, drafter, priors."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from hwmodel.collectives import AllReduceCurve, allreduce_curve
+from hwmodel.drafters import MODEL_FREE_METHODS, PARALLEL_METHODS, Drafter, build_drafter, draft_machine
+from hwmodel.engine.mode import engine_mode
+from hwmodel.engine.records import EngineMode, EngineRequest
+from hwmodel.errors import InputError
+from hwmodel.gpus import load_gpu
+from hwmodel.models import load_model
+from hwmodel.rank import Parallelism, RankWork, rank_work
+from hwmodel.specs import Gpu, ModelShape
+from hwmodel.step import Machine
+from hwmodel.units import GB, US
+from simulator.deployment import Deployment
+from simulator.parameters import Prior, PriorSet, prior_set, with_user_values
+
+_KV_ELEMENT_BYTES = (("nvfp4", 0.5625), ("fp8", 1.0), ("int8", 1.0), ("fp32", 4.0), ("float32", 4.0))
+_BF16_BYTES = 2.0
+_MEMORY_UTILIZATION = {"vllm": 0.90, "sglang": 0.88}  # the engines' defaults (SGLang: mem_fraction_static, about)
+_MEASURED_CURVE_LOG_SD = {"allreduce_latency_scale": 0.03, "allreduce_size_scale": 0.05}  # nccl-tests, docs/model.md
+_STATED_LATENCY_LOG_SD = 0.05  # one number by hand: less than a sweep
+_STATED_BUSBW_LOG_SD = 0.10
+_LARGE_MESSAGE_BYTES = 64e6  # where a bus bandwidth is read off
+
+
+@dataclass(frozen=True)
+class System:
+    """Everything about one deployment that does not depend on load, draft length or parameter draws."""
+
+    deployment: Deployment
+    gpu: Gpu
+    shape: ModelShape
+    machine: Machine
+    work: RankWork
+    drafter: Drafter
+    priors: PriorSet
+    gpu_memory_utilization: float
+    notes: tuple[str, ...]
+    mode: Callable[[int], EngineMode]  # by draft length; 0 is the baseline
+
+    @property
+    def parallel(self) -> Parallelism:
+        """Sizes of the parallel groups."""
+        return self.machine.parallel
+
+    @property
+    def method(self) -> str:
+        """The speculation method of the deployment."""
+        return self.deployment.speculation.method
+
+    @property
+    def context_tokens(self) -> float:
+        """Mean context of a decode step."""
+        return self.deployment.workload.context_tokens
+
+    @cached_property
+    def batch_divisor(self) -> int:
+        """Replicas and pipeline micro-batches that share the offered concurrency."""
+        return self.parallel.data * self.parallel.pipeline
+
+
+def build_system(deployment: Deployment) -> System:
+    """The system of a deployment; `InputError` in one line where cards and keys do not go together."""
+    gpu = load_gpu(deployment.hardware.gpu)
+    shape = load_model(deployment.model.config)
+    engine = deployment.engine
+    parallel = Parallelism(
+        tensor=engine.tensor_parallel_size,
+        pipeline=engine.pipeline_parallel_size,
+        data=engine.data_parallel_size,
+        expert_parallel=engine.expert_parallel,
+        decode_context=engine.decode_context_parallel_size,
+    )
+    check_layout(shape, parallel)
+    notes = list(deployment.notes)
+    interconnect, why = resolve_interconnect(deployment, gpu)
+    notes += [why] if why else []
+    curve = resolve_curve(deployment, gpu, interconnect)
+    modes: dict[int, EngineMode] = {}
+
+    def mode(num_speculative_tokens: int) -> EngineMode:
+        if num_speculative_tokens not in modes:
+            modes[num_speculative_tokens] = engine_mode(_request(deployment, gpu, shape, num_speculative_tokens))
+        return modes[num_speculative_tokens]
+
+    machine = Machine(gpu, parallel, curve, interconnect, mode(0).attention_backend, _dense_format(shape))
+    kv_bytes = kv_element_bytes(engine.kv_cache_dtype)
+    drafter = resolve_drafter(deployment, shape, machine, kv_bytes)
+    return System(
+        deployment=deployment,
+        gpu=gpu,
+        shape=shape,
+        machine=machine,
+        work=rank_work(shape, parallel, kv_bytes),
+        drafter=drafter,
+        priors=resolve_priors(deployment, machine, shape),
+        gpu_memory_utilization=engine.gpu_memory_utilization or _MEMORY_UTILIZATION[engine.name],
+        notes=tuple(dict.fromkeys(notes)),
+        mode=mode,
+    )
+
+
+def check_layout(shape: ModelShape, parallel: Parallelism) -> None:
+    """Refuse layouts that no engine accepts."""
+    heads = {x.attention.num_heads for x in shape.layers if x.attention.kind != "linear"}
+    for num_heads in sorted(heads):
+        if num_heads % parallel.tensor:
+            allowed = [n for n in range(1, num_heads + 1) if num_heads % n == 0 and n <= 64]
+            raise InputError(
+                f"engine.tensor_parallel_size: got {parallel.tensor}, but {shape.name} has {num_heads} attention heads;"
+                f" allowed: {', '.join(map(str, allowed))}"
+            )
+    if parallel.pipeline > shape.num_hidden_layers:
+        raise InputError(
+            f"engine.pipeline_parallel_size: got {parallel.pipeline}, allowed 1 to {shape.num_hidden_layers} (layers)"
+        )
+    if parallel.expert_parallel and not any(x.moe for x in shape.layers):
+        raise InputError(f"engine.expert_parallel: got true, but {shape.name} has no experts; allowed: false")
+
+
+def kv_element_bytes(kv_cache_dtype: str | None) -> float:
+    """Bytes of one cache element: 2 (BF16) unless the type says otherwise."""
+    name = (kv_cache_dtype or "auto").lower()
+    return next((size for start, size in _KV_ELEMENT_BYTES if name.startswith(start)), _BF16_BYTES)
+
+
+def resolve_interconnect(deployment: Deployment, gpu: Gpu) -> tuple[str, str]:
+    """The interconnect class and a sentence where it was found rather than stated."""
+    hardware = deployment.hardware
+    if hardware.interconnect:
+        return hardware.interconnect, ""
+    if deployment.num_gpus_used == 1:
+        return "none", ""
+    if hardware.topology:
+        from simulator.topology import classify, parse_topology
+
+        name, reason = classify(parse_topology(read_text(hardware.topology)), deployment.num_gpus_used)
+        return name, f"interconnect {name} from {Path(hardware.topology).name}: {reason}"
+    return (
+        gpu.interconnect,
+        f"hardware.interconnect is not given; {gpu.interconnect} assumed, as {gpu.title} usually has",
+    )
+
+
+def read_text(path: str) -> str:
+    """The text of a file that the deployment points to; one-line error when it cannot be read."""
+    try:
+        return Path(path).read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror or error}") from None
+
+
+def resolve_curve(deployment: Deployment, gpu: Gpu, interconnect: str) -> AllReduceCurve:
+    """The AllReduce curve of the target's tensor-parallel group: the user's nccl-tests, else a table or the model."""
+    hardware = deployment.hardware
+    ranks = deployment.engine.tensor_parallel_size
+    if hardware.nccl_tests and ranks > 1:
+        from simulator.nccl_tests import parse_nccl_tests
+
+        return parse_nccl_tests(read_text(hardware.nccl_tests), Path(hardware.nccl_tests).name, expected_ranks=ranks)
+    return allreduce_curve(gpu, ranks, interconnect, hardware.allreduce_algorithm)
+
+
+def resolve_drafter(deployment: Deployment, shape: ModelShape, machine: Machine, kv_bytes: float) -> Drafter:
+    """The drafter with its own layout."""
+    speculation = deployment.speculation
+    method = speculation.method
+    if method in MODEL_FREE_METHODS or method == "none":
+        return build_drafter(method, shape, machine, kv_bytes)
+    draft = load_model(speculation.draft_model) if speculation.draft_model else None
+    if method == "draft_model" and draft is None:
+        raise InputError(
+            "speculation.draft_model: got nothing, but method draft_model needs a card name or config path"
+        )
+    tensor = speculation.draft_tensor_parallel_size or machine.parallel.tensor
+    if method == "mlp_speculator":
+        tensor = 1  # vLLM forces it
+    where = machine
+    if tensor != machine.parallel.tensor:
+        algorithm = deployment.hardware.allreduce_algorithm
+        where = draft_machine(machine, tensor, allreduce_curve(machine.gpu, tensor, machine.interconnect, algorithm))
+    return build_drafter(
+        method,
+        shape,
+        machine,
+        kv_bytes,
+        draft=draft,
+        draft_machine=where,
+        draft_vocab_size=speculation.draft_vocab_size,
+        max_draft_tokens=speculation.num_speculative_tokens or 1,
+    )
+
+
+def resolve_priors(deployment: Deployment, machine: Machine, shape: ModelShape) -> PriorSet:
+    """Priors for this machine, narrowed or moved by what the deployment states outright."""
+    hardware = deployment.hardware
+    priors = prior_set(
+        sm_arch=machine.gpu.sm_arch,
+        interconnect=machine.interconnect,
+        engine=deployment.engine.name,
+        attention_backend=machine.attention_backend,
+    )
+    changes: dict[str, Prior] = {}
+
+    def stated(name: str, center: float, spread: float, source: str) -> None:
+        old = priors[name]
+        changes[name] = Prior(name, center, spread, True, min(old.low, center), max(old.high, center), source)
+
+    if machine.allreduce.kind == "user":
+        for name, spread in _MEASURED_CURVE_LOG_SD.items():
+            stated(name, 1.0, spread, "the deployment's nccl-tests")
+    message = shape.hidden_size * _BF16_BYTES
+    if hardware.allreduce_latency_us and machine.parallel.tensor > 1:
+        scale = hardware.allreduce_latency_us * US / float(machine.allreduce.time_s(message))
+        stated("allreduce_latency_scale", scale, _STATED_LATENCY_LOG_SD, "hardware.allreduce_latency_us")
+    if hardware.allreduce_busbw_gb_per_s and machine.parallel.tensor > 1:
+        ranks = machine.parallel.tensor
+        wanted = _LARGE_MESSAGE_BYTES * 2 * (ranks - 1) / ranks / (hardware.allreduce_busbw_gb_per_s * GB)
+        scale = wanted / float(machine.allreduce.time_s(_LARGE_MESSAGE_BYTES))
+        stated("allreduce_size_scale", scale, _STATED_BUSBW_LOG_SD, "hardware.allreduce_busbw_gb_per_s")
+    if hardware.host_overhead_ms is not None:
+        old = priors["host_step_ms"]
+        changes["host_step_ms"] = Prior(
+            old.name,
+            hardware.host_overhead_ms,
+            0.0,
+            False,
+            0.0,
+            max(old.high, hardware.host_overhead_ms),
+            "deployment file",
+        )
+    return with_user_values(priors.replaced(changes), deployment.parameters)
+
+
+def _dense_format(shape: ModelShape) -> str:
+    """Arithmetic of the dense layers: FP8 models multiply in FP8, weight-only formats in BF16."""
+    return "fp8" if shape.quantization == "fp8" else "bf16"
+
+
+def attention_kind(shape: ModelShape) -> str:
+    """`mla`, `gqa`, `hybrid` or `sparse`, as engine modes distinguish them."""
+    kinds = {x.attention.kind for x in shape.layers}
+    if "linear" in kinds:
+        return "hybrid"
+    if any(x.attention.indexer_elements_per_token or x.attention.selected_tokens for x in shape.layers):
+        return "sparse"
+    return "mla" if "mla" in kinds else "gqa"
+
+
+def _request(deployment: Deployment, gpu: Gpu, shape: ModelShape, num_speculative_tokens: int) -> EngineRequest:
+    engine = deployment.engine
+    method = deployment.speculation.method if num_speculative_tokens else "none"
+    return EngineRequest(
+        name=engine.name,
+        version=engine.version,
+        sm_arch=gpu.sm_arch,
+        attention_kind=attention_kind(shape),
+        method=method,
+        num_speculative_tokens=num_speculative_tokens,
+        is_moe=any(x.moe for x in shape.layers),
+        model_quantized=shape.quantization != "bf16",
+        data_parallel_size=engine.data_parallel_size,
+        tensor_parallel_size=engine.tensor_parallel_size,
+        gpu_memory_bytes=gpu.memory_bytes,
+        max_num_seqs=engine.max_num_seqs,
+        max_num_batched_tokens=engine.max_num_batched_tokens,
+        attention_backend=engine.attention_backend,
+        cudagraph_mode=engine.cudagraph_mode,
+        cudagraph_capture_sizes=engine.cudagraph_capture_sizes,
+        async_scheduling=engine.async_scheduling,
+        model_runner=engine.model_runner,
+        enforce_eager=engine.enforce_eager,
+        parallel_drafting=method in PARALLEL_METHODS,
+    )

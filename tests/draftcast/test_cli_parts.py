@@ -1,0 +1,109 @@
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+
+Run = Callable[..., Result]
+
+RANKS = "".join(
+    f"#  Rank  {rank} Group  0 Pid {100 + rank} on host device  {rank} [0x{rank:02x}] A GPU\n" for rank in range(8)
+)
+NCCL_TABLE = f"""# Using devices
+{RANKS}
+#       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong
+#        (B)    (elements)                               (us)  (GB/s)  (GB/s)            (us)  (GB/s)  (GB/s)
+        8192          2048     float     sum      -1    40.00    0.20    0.36      0    41.00    0.20    0.35      0
+       16384          4096     float     sum      -1    50.00    0.33    0.57      0    51.00    0.32    0.56      0
+# Out of bounds values : 0 OK
+# Avg bus bandwidth    : 0.46
+"""
+
+
+def strict(text: str) -> dict[str, Any]:
+    """The one JSON object that `text` is; NaN and Infinity are refused."""
+
+    def refuse(name: str) -> None:
+        raise AssertionError(f"{name} is no JSON")
+
+    value = json.loads(text, parse_constant=refuse)
+    assert isinstance(value, dict)
+    return value
+
+
+@pytest.mark.parametrize("kind", ["gpus", "models", "methods", "interconnects", "keys"])
+def test_every_list_has_items_in_both_forms(run: Run, kind: str) -> None:
+    items = strict(run("list", kind, "--json").stdout)["items"]
+    page = run("list", kind).stdout
+    assert items
+    for item in items:
+        assert item.get("name", item.get("key")) in page
+
+
+@pytest.mark.parametrize("kind", ["gpus", "models", "methods", "interconnects", "keys"])
+def test_lists_fit_80_columns(run: Run, kind: str) -> None:
+    assert max(map(len, run("list", kind).stdout.splitlines())) <= 80
+
+
+def test_model_prints_the_published_size(run: Run) -> None:
+    report = strict(run("model", "kimi-k2.5-int4", "--json").stdout)
+    assert report["weight_bytes"]["total"] == pytest.approx(594e9, rel=0.01)
+    assert report["inputs"] == {"model": "kimi-k2.5-int4", "tensor_parallel_size": 1}
+    page = run("model", "kimi-k2.5-int4").stdout
+    assert "routed experts" in page
+    assert max(map(len, page.splitlines())) <= 80
+
+
+def test_experts_of_one_token_are_its_top_k_and_further_tokens_read_more(run: Run) -> None:
+    result = strict(run("experts", "kimi-k2.5-int4", "-t", "1,2,8", "--json").stdout)
+    assert [point["tokens"] for point in result["curve"]] == [1, 2, 8]
+    counts = [point["distinct_experts"] for point in result["curve"]]
+    assert counts[0] == pytest.approx(8, rel=1e-3)
+    assert counts == sorted(counts)
+    assert all(n <= point["distinct_experts_uniform"] + 1e-6 for n, point in zip(counts, result["curve"], strict=True))
+
+
+def test_experts_says_which_parameters_are_priors(run: Run) -> None:
+    words = " ".join(run("experts", "kimi-k2.5-int4", "-t", "1-4").stdout.split())
+    assert "Priors, not measured for this model: popularity sigma, stickiness" in words
+    stated = run("experts", "kimi-k2.5-int4", "-t", "1-4", "--popularity-sigma", "0.5", "--stickiness", "0.1").stdout
+    assert "Priors" not in stated
+
+
+def test_tokens_of_more_requests_read_more_experts(run: Run) -> None:
+    counts = [
+        strict(run("experts", "kimi-k2.5-int4", "-t", "8", "--requests", n, "--json").stdout)["curve"][0]
+        for n in (1, 8)
+    ]
+    assert counts[0]["distinct_experts"] < counts[1]["distinct_experts"]
+
+
+def test_allreduce_by_class_never_gets_faster_with_size_and_says_its_source(run: Run) -> None:
+    result = run("allreduce", "--gpu", "h100-sxm", "--num-gpus", "8", "--json")
+    curve = strict(result.stdout)["curve"]
+    times_s = [point["time_s"] for point in curve]
+    assert times_s == sorted(times_s)
+    assert "nvswitch assumed" in result.stderr
+    page = run("allreduce", "--gpu", "h100-sxm", "--num-gpus", "8", "--interconnect", "nvswitch")
+    assert page.stderr == ""
+    assert "One AllReduce on 8 x h100-sxm (nvswitch). Source (" in page.stdout
+    assert max(map(len, page.stdout.splitlines())) <= 80
+
+
+def test_allreduce_reads_the_users_own_table(run: Run, tmp_path: Path) -> None:
+    table = tmp_path / "nccl.txt"
+    table.write_text(NCCL_TABLE, encoding="utf-8")
+    curve = strict(run("allreduce", "--nccl-tests", table, "--json").stdout)["curve"]
+    at_8k = next(point for point in curve if point["bytes"] == 8192)
+    assert at_8k["time_s"] == pytest.approx(40e-6)
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff\xfe", b"hello\n", b"x" * (5 * 10**6)])
+def test_a_broken_nccl_table_is_one_line(run: Run, tmp_path: Path, content: bytes) -> None:
+    table = tmp_path / "nccl.txt"
+    table.write_bytes(content)
+    result = run("allreduce", "--nccl-tests", table)
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr.count("\n") == 1

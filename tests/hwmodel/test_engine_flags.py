@@ -1,0 +1,290 @@
+import json
+import shlex
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hwmodel.engine.flags import PLACEHOLDER, Flag, SpeculativeChoice, speculative_flag
+from hwmodel.engine.keys import accepted_keys
+from hwmodel.engine.methods import MODEL_METHODS, method_names
+from hwmodel.engine.versions import parse_version
+from hwmodel.errors import InputError
+
+NGRAM = SpeculativeChoice("ngram", 5, prompt_lookup_min=2, prompt_lookup_max=4)
+
+
+def flag(choice: SpeculativeChoice, version: str = "0.16.0", engine: str = "vllm") -> Flag:
+    return speculative_flag(engine, parse_version(version), choice)
+
+
+def config(choice: SpeculativeChoice, version: str = "0.16.0") -> dict[str, object]:
+    words = shlex.split(flag(choice, version).text)
+    assert words[0] == "--speculative-config"
+    assert len(words) == 2
+    parsed = json.loads(words[1])
+    assert isinstance(parsed, dict)
+    return parsed
+
+
+def test_ngram_text_is_ready_to_paste() -> None:
+    assert flag(NGRAM).text == (
+        '--speculative-config \'{"method": "ngram", "num_speculative_tokens": 5, '
+        '"prompt_lookup_min": 2, "prompt_lookup_max": 4}\''
+    )
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "written"), [(None, None, (5, 5)), (None, 4, (4, 4)), (3, None, (3, 3)), (1, 4, (1, 4))]
+)
+def test_lookup_lengths_are_written_out_as_the_engine_takes_them(
+    low: int | None, high: int | None, written: tuple[int, int]
+) -> None:
+    result = config(SpeculativeChoice("ngram", 5, prompt_lookup_min=low, prompt_lookup_max=high))
+    assert (result["prompt_lookup_min"], result["prompt_lookup_max"]) == written
+
+
+def test_the_lookup_trap_is_said_when_only_the_maximum_is_given() -> None:
+    assert any("4-token matches" in note for note in flag(SpeculativeChoice("ngram", 5, prompt_lookup_max=4)).notes)
+    assert not any("matches" in note for note in flag(NGRAM).notes)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "match"), [(5, 4, "got 5, allowed is at most"), (0, 4, "got 0"), (1, -2, "got -2")]
+)
+def test_impossible_lookup_lengths_are_refused(low: int, high: int, match: str) -> None:
+    with pytest.raises(InputError, match=match):
+        flag(SpeculativeChoice("ngram", 5, prompt_lookup_min=low, prompt_lookup_max=high))
+
+
+@pytest.mark.parametrize("choice", [SpeculativeChoice("none", 5), SpeculativeChoice("ngram", 0)])
+@pytest.mark.parametrize("engine", ["vllm", "sglang"])
+def test_no_speculation_is_no_flag(choice: SpeculativeChoice, engine: str) -> None:
+    assert flag(choice, "0.16.0", engine).text == ""
+
+
+def test_options_before_0_8_2_are_separate() -> None:
+    assert flag(NGRAM, "0.8.1").text == (
+        "--speculative-model '[ngram]' --num-speculative-tokens 5 --ngram-prompt-lookup-max 4 "
+        "--ngram-prompt-lookup-min 2"
+    )
+    assert flag(NGRAM, "0.8.2").text.startswith("--speculative-config ")
+
+
+def test_legacy_draft_model_with_its_tensor_parallel_size() -> None:
+    choice = SpeculativeChoice("draft_model", 3, draft_model="org/small", draft_tensor_parallel_size=1)
+    assert flag(choice, "0.7.3").text == (
+        "--speculative-model org/small --num-speculative-tokens 3 --speculative-draft-tensor-parallel-size 1"
+    )
+
+
+@pytest.mark.parametrize("method", sorted(MODEL_METHODS))
+def test_a_missing_draft_model_is_a_placeholder_that_is_said(method: str) -> None:
+    version = "0.32.0"
+    result = flag(SpeculativeChoice(method, 3), version)
+    assert config(SpeculativeChoice(method, 3), version)["model"] == PLACEHOLDER
+    assert any(PLACEHOLDER in note for note in result.notes)
+    given_model = flag(SpeculativeChoice(method, 3, draft_model="org/head"), version)
+    assert PLACEHOLDER not in given_model.text + "".join(given_model.notes)
+
+
+@pytest.mark.parametrize("method", ["ngram", "suffix", "mtp"])
+def test_methods_without_a_model_name_none(method: str) -> None:
+    assert "model" not in config(SpeculativeChoice(method, 3))
+
+
+def test_mtp_takes_a_model_when_one_is_given() -> None:
+    assert config(SpeculativeChoice("mtp", 1, draft_model="org/mtp"))["model"] == "org/mtp"
+
+
+def test_mtp_before_0_11_uses_the_alias() -> None:
+    assert config(SpeculativeChoice("mtp", 1), "0.10.2")["method"] == "deepseek_mtp"
+    assert config(SpeculativeChoice("mtp", 1), "0.11.0")["method"] == "mtp"
+
+
+def test_p_eagle_is_eagle3_with_parallel_drafting() -> None:
+    result = config(SpeculativeChoice("p_eagle", 5, draft_model="org/p"))
+    assert (result["method"], result["parallel_drafting"]) == ("eagle3", True)
+    with pytest.raises(InputError, match="cannot use p_eagle"):
+        flag(SpeculativeChoice("p_eagle", 5), "0.15.1")
+
+
+def test_parallel_drafting_of_a_draft_model_needs_0_16() -> None:
+    choice = SpeculativeChoice("draft_model", 5, draft_model="org/p", parallel_drafting=True)
+    assert config(choice)["parallel_drafting"] is True
+    with pytest.raises(InputError, match="parallel_drafting"):
+        flag(SpeculativeChoice("eagle3", 5, draft_model="org/p", parallel_drafting=True), "0.15.1")
+
+
+def test_draft_tensor_parallel_size_only_where_it_is_used() -> None:
+    options = {"draft_tensor_parallel_size": 1, "tensor_parallel_size": 8}
+    assert config(SpeculativeChoice("eagle3", 3, draft_model="m", **options))["draft_tensor_parallel_size"] == 1
+    assert "draft_tensor_parallel_size" not in config(SpeculativeChoice("ngram", 3, **options))
+    assert "draft_tensor_parallel_size" not in config(
+        SpeculativeChoice("mlp_speculator", 3, draft_model="m", **options)
+    )
+    with pytest.raises(InputError, match="allowed are 1 and the target's 8"):
+        flag(SpeculativeChoice("eagle3", 3, draft_model="m", tensor_parallel_size=8, draft_tensor_parallel_size=2))
+
+
+@pytest.mark.parametrize(("method", "version"), [("suffix", "0.11.0"), ("draft_model", "0.12.0"), ("medusa", "0.33.0")])
+def test_a_method_that_the_version_lacks_has_no_flag(method: str, version: str) -> None:
+    with pytest.raises(InputError, match=f"vLLM {version} cannot use {method}"):
+        flag(SpeculativeChoice(method, 3), version)
+
+
+# --- schedule ---
+
+SCHEDULE = ((1, 64, 3), (65, 128, 1), (129, 512, 0))
+
+
+def scheduled(**changes: object) -> SpeculativeChoice:
+    return SpeculativeChoice(**({"method": "mtp", "num_speculative_tokens": 3, "schedule": SCHEDULE} | changes))  # type: ignore[arg-type]
+
+
+def test_schedule_came_with_0_24() -> None:
+    key = "num_speculative_tokens_per_batch_size"
+    assert config(scheduled(), "0.24.0")[key] == [[1, 64, 3], [65, 128, 1], [129, 512, 0]]
+    assert key not in config(scheduled(), "0.23.0")
+    assert any("left out" in note for note in flag(scheduled(), "0.23.0").notes)
+
+
+def test_schedule_is_clamped_to_the_draft_length() -> None:
+    result = config(scheduled(num_speculative_tokens=2), "0.33.0")
+    assert result["num_speculative_tokens_per_batch_size"] == [[1, 64, 2], [65, 128, 1], [129, 512, 0]]
+
+
+def test_schedule_is_left_out_with_data_parallelism() -> None:
+    assert "num_speculative_tokens_per_batch_size" not in config(scheduled(data_parallel_size=2), "0.33.0")
+
+
+def test_schedule_is_left_out_where_runner_v1_ignores_it() -> None:
+    assert "num_speculative_tokens_per_batch_size" not in config(
+        scheduled(method="suffix", model_runner="v1"), "0.33.0"
+    )
+    choice = scheduled(method="dspark", draft_model="m", model_runner="v2")
+    assert "num_speculative_tokens_per_batch_size" in config(choice, "0.33.0")
+
+
+@pytest.mark.parametrize(
+    ("version", "runner", "said"), [("0.24.0", "v2", True), ("0.33.0", "v1", True), ("0.33.0", "v2", False)]
+)
+def test_schedule_on_runner_v1_costs_the_full_graphs(version: str, runner: str, said: bool) -> None:
+    notes = flag(scheduled(model_runner=runner), version).notes
+    assert any("piecewise" in note for note in notes) is said
+
+
+@pytest.mark.parametrize(
+    "schedule",
+    [((2, 4, 1),), ((1, 4, 1), (4, 8, 0)), ((1, 4, -1),), ((1, 0, 1),), ((1, 9, 1), (5, 20, 0))],
+)
+def test_malformed_schedules_are_refused(schedule: tuple[tuple[int, int, int], ...]) -> None:
+    with pytest.raises(InputError, match="schedule: got"):
+        flag(scheduled(schedule=schedule), "0.33.0")
+
+
+# --- SGLang ---
+
+
+@pytest.mark.parametrize(
+    ("choice", "text"),
+    [
+        (
+            SpeculativeChoice("eagle3", 3, draft_model="org/head"),
+            "--speculative-algorithm EAGLE3 --speculative-draft-model-path org/head --speculative-num-steps 3 "
+            "--speculative-eagle-topk 1 --speculative-num-draft-tokens 4",
+        ),
+        (
+            SpeculativeChoice("mtp", 1),
+            "--speculative-algorithm NEXTN --speculative-num-steps 1 --speculative-eagle-topk 1 "
+            "--speculative-num-draft-tokens 2",
+        ),
+        (SpeculativeChoice("ngram", 5), "--speculative-algorithm NGRAM --speculative-num-draft-tokens 6"),
+        (
+            SpeculativeChoice("dflash", 7, draft_model="m"),
+            "--speculative-algorithm DFLASH --speculative-draft-model-path m --speculative-num-draft-tokens 8",
+        ),
+    ],
+)
+def test_sglang_options(choice: SpeculativeChoice, text: str) -> None:
+    assert flag(choice, "0.5.23", "sglang").text == text
+
+
+def test_sglang_says_that_it_limits_the_running_requests() -> None:
+    assert any("48" in note for note in flag(NGRAM, "0.5.23", "sglang").notes)
+
+
+# --- properties ---
+
+VERSIONS = ["0.8.2", "0.8.5", "0.9.2", "0.11.0", "0.16.0", "0.20.2", "0.24.0", "0.28.0", "0.33.0"]
+
+
+CHOICES = st.builds(
+    SpeculativeChoice,
+    method=st.sampled_from(list(method_names())),
+    num_speculative_tokens=st.integers(1, 12),
+    draft_model=st.none() | st.text(min_size=1, max_size=30) | st.just("it's a path/$(x)"),
+    prompt_lookup_max=st.none() | st.integers(1, 8),
+    draft_tensor_parallel_size=st.sampled_from([None, 1, 8]),
+    tensor_parallel_size=st.just(8),
+    schedule=st.sampled_from([(), SCHEDULE]),
+    data_parallel_size=st.integers(1, 2),
+    model_runner=st.sampled_from([None, "v1", "v2"]),
+)
+
+
+@given(version=st.sampled_from(VERSIONS), choice=CHOICES)
+def test_every_flag_parses_back_and_holds_only_keys_of_its_version(version: str, choice: SpeculativeChoice) -> None:
+    try:
+        text = flag(choice, version).text
+    except InputError:
+        return
+    if choice.method == "none":
+        assert text == ""
+        return
+    assert "\n" not in text
+    words = shlex.split(text)
+    parsed = json.loads(words[1])
+    assert len(words) == 2
+    assert set(parsed) <= accepted_keys(parse_version(version))
+    assert "disable_by_batch_size" not in parsed
+    assert parsed["num_speculative_tokens"] == choice.num_speculative_tokens
+    assert parsed.get("model") in {None, choice.draft_model, PLACEHOLDER}
+
+
+@given(version=st.sampled_from(["0.5.5", "0.5.23"]), choice=CHOICES)
+def test_every_sglang_flag_verifies_one_token_more_than_it_drafts(version: str, choice: SpeculativeChoice) -> None:
+    try:
+        words = shlex.split(flag(choice, version, "sglang").text)
+    except InputError:
+        return
+    if choice.method == "none":
+        assert words == []
+        return
+    assert words[words.index("--speculative-num-draft-tokens") + 1] == str(choice.num_speculative_tokens + 1)
+
+
+@pytest.mark.parametrize("name", ["--trust-remote-code", "a\nb", "a\x1b[0m"])
+def test_a_draft_model_that_could_break_the_command_is_refused(name: str) -> None:
+    with pytest.raises(InputError, match="draft model: got"):
+        flag(SpeculativeChoice("eagle3", 3, draft_model=name))
+
+
+@pytest.mark.parametrize(
+    ("key", "lacking", "having"),
+    [
+        ("parallel_drafting", "0.15.1", "0.16.0"),
+        ("num_speculative_tokens_per_batch_size", "0.23.0", "0.24.0"),
+        ("disable_by_batch_size", "0.17.0", "0.16.0"),
+        ("speculative_token_tree", "0.21.0", "0.20.2"),
+        ("synthetic_acceptance_rate", "0.20.0", "0.19.0"),
+        ("synthetic_acceptance_rates", "0.19.0", "0.20.0"),
+        ("draft_sample_method", "0.20.2", "0.21.0"),
+        ("enable_adaptive_verification", "0.27.0", "0.28.0"),
+        ("disable_logprobs", "0.11.2", "0.11.0"),
+        ("suffix_decoding_max_tree_depth", "0.11.0", "0.11.2"),
+    ],
+)
+def test_keys_by_version(key: str, lacking: str, having: str) -> None:
+    assert key not in accepted_keys(parse_version(lacking))
+    assert key in accepted_keys(parse_version(having))

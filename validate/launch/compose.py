@@ -1,0 +1,94 @@
+"""Launches of a docker compose file: interpolation, string or list commands, entrypoints, environment."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from validate.launch.compose_words import interpolate, split_command
+from validate.launch.containers import container_launches, not_a_text
+from validate.launch.files import read_beside
+from validate.launch.findings import ERROR, WARNING, Finding, Launch
+from validate.launch.systemd_words import excerpt, split_environment_file
+
+
+def read_compose(content: Mapping[str, Any], folder: Path | None = None) -> list[Launch]:
+    """The engine launches of a parsed compose file, one or more per service; `.env` beside it feeds interpolation."""
+    services = content.get("services")
+    variables = split_environment_file(read_beside(".env", folder) or "") if folder else {}
+    launches: list[Launch] = []
+    for name, service in (services.items() if isinstance(services, dict) else ()):
+        if isinstance(service, dict):
+            launches += _Service(str(name), service, variables, folder).launches()
+    return launches
+
+
+class _Service:
+    """One service while it is read: collects findings."""
+
+    def __init__(self, name: str, content: Mapping[str, Any], variables: Mapping[str, str], folder: Path | None) -> None:
+        self.name = name
+        self.content = content
+        self.variables = variables
+        self.folder = folder
+        self.findings: list[Finding] = []
+        self.unset: list[str] = []
+
+    def launches(self) -> list[Launch]:
+        image = self.content.get("image")
+        entrypoint = self._command("entrypoint")
+        command = self._command("command")
+        launch = Launch(
+            self.name,
+            "compose",
+            (),
+            self._environment(),
+            image=self._text(image) if isinstance(image, str) else None,
+            folder=self.folder,
+            findings=(*self.findings, *(_unset(name) for name in dict.fromkeys(self.unset))),
+        )
+        return container_launches(launch, entrypoint, command)
+
+    def _text(self, value: str) -> str:
+        return interpolate(value, self.variables, self.unset)
+
+    def _command(self, key: str) -> list[str] | None:
+        """The words of `command` or `entrypoint`: a list word for word, a text split; None when not given."""
+        value = self.content.get(key)
+        if value is None:
+            return None
+        if isinstance(value, str):
+            words, dropped = split_command(self._text(value))
+            if dropped:
+                message = f"compose runs no shell: everything from {excerpt(dropped)!r} on is dropped from {key}"
+                self.findings.append(Finding(ERROR, "compose-command-cut", message, f"{key}: [sh, -c, '...']"))
+            return words
+        if not isinstance(value, list):
+            self.findings.append(not_a_text(f"{self.name}.{key}", value))
+            return []
+        return [self._item(key, item) for item in value]
+
+    def _item(self, key: str, item: Any) -> str:
+        if not isinstance(item, str) or type(item) is not str:
+            self.findings.append(not_a_text(f"{self.name}.{key}", item))
+        return self._text(item) if isinstance(item, str) else str(item)
+
+    def _environment(self) -> dict[str, str]:
+        variables: dict[str, str] = {}
+        files = self.content.get("env_file") or []
+        for file in [files] if isinstance(files, str | dict) else files:
+            path = file.get("path") if isinstance(file, dict) else file
+            text = read_beside(path, self.folder) if isinstance(path, str) else None
+            variables |= split_environment_file(text) if text is not None else {}
+        given = self.content.get("environment") or {}
+        if isinstance(given, dict):
+            pairs = [(key, value) for key, value in given.items() if value is not None]
+        else:
+            pairs = [(key, value) for item in given if isinstance(item, str) for key, equals, value in [item.partition("=")] if equals]
+        return variables | {key: self._text(str(value)) for key, value in pairs}
+
+
+def _unset(name: str) -> Finding:
+    message = f"${name} has no default and is not in .env: compose takes it from its own environment, or puts an empty text"
+    return Finding(WARNING, "unresolved-variable", message, f"${{{name}:-default}}")
+
+

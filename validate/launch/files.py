@@ -1,0 +1,57 @@
+"""Read the small text files that a launch consists of, safely: regular files only, with a size limit, as UTF-8."""
+
+from pathlib import Path
+
+from hwmodel.errors import InputError
+from hwmodel.units import MB
+
+# A launch text is a few kilobytes; beyond this it is a log or a binary.
+MAX_BYTES = int(MB)
+
+
+def check_text(text: str, name: str) -> str:
+    """The text itself, if it is one that can be parsed: not too long and without NUL bytes."""
+    if len(text) > MAX_BYTES:
+        raise InputError(f"{name} is too long for a launch text: {len(text)} characters, allowed {MAX_BYTES}")
+    if "\0" in text:
+        raise InputError(f"{name} holds NUL bytes: not a launch text")
+    return text
+
+
+def read_source(path: Path) -> str:
+    """The text of a file that the user named; what cannot be read is a one-line InputError."""
+    name = f"file '{path}'"
+    try:
+        if path.is_dir():
+            raise InputError(f"{name} is a directory; give the unit, compose file, manifest or script itself")
+        if not path.is_file():
+            raise InputError(f"no {name} (a launch text, or the path of one, is expected)")
+        if path.stat().st_size > MAX_BYTES:
+            raise InputError(f"{name} is too long for a launch text: {path.stat().st_size} bytes, allowed {MAX_BYTES}")
+        text = path.read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{name} is not UTF-8 text: {error.reason} at byte {error.start}") from None
+    except (OSError, ValueError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"{name} cannot be read: {error}") from None
+    return check_text(text.replace("\r\n", "\n"), name)
+
+
+def read_beside(name: str, folder: Path | None) -> str | None:
+    """The text of a file that a launch text names, or None: at its own path, else relative to or beside the launch text.
+
+    A copy beside the unit stands for /etc/default/NAME when the unit was copied from another machine.
+    """
+    wanted = Path(name)
+    places = [wanted] if wanted.is_absolute() else []
+    if folder is not None:
+        places += [] if wanted.is_absolute() else [folder / wanted]
+        places += [folder / wanted.name]
+    for place in places:
+        try:
+            if place.is_file():
+                return read_source(place)
+        except (InputError, OSError, ValueError):
+            continue
+    return None

@@ -1,0 +1,58 @@
+"""What is wrong with a launch, and how to write it instead."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hwmodel.errors import InputError
+
+ERROR = "error"  # the engine will refuse, or silently not do what was written
+WARNING = "warning"  # works, but costs performance or surprises
+INFO = "info"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing to know about a launch: `severity`, a stable kebab-case `code`, a sentence, and the corrected text if any."""
+
+    severity: str
+    code: str
+    message: str
+    fix: str | None = None
+
+
+class MalformedSourceError(InputError):
+    """A launch text that can be read but not parsed (open quote, YAML error); `code` names the kind of fault."""
+
+    def __init__(self, code: str, message: str) -> None:
+        """Keep the code apart from the one-line message."""
+        super().__init__(" ".join(message.split()))
+        self.code = code
+
+    def finding(self) -> Finding:
+        """The same fault as a finding, for reports that must go on."""
+        return Finding(ERROR, self.code, str(self))
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """One start of an engine as a source states it: the exact argument list, program first, and what is known around it.
+
+    `kind` is one of "systemd", "compose", "kubernetes", "shell", "docker run", "dockerfile", "config", "value", "command".
+    """
+
+    name: str
+    kind: str
+    argv: tuple[str, ...]
+    environment: Mapping[str, str] = field(default_factory=dict)
+    image: str | None = None
+    version: str | None = None  # where the source names it outside argv and image (pip install, virtual environment)
+    folder: Path | None = None  # where relative paths are looked up; None for pasted text
+    findings: tuple[Finding, ...] = ()
+    notes: tuple[str, ...] = ()
+    secrets: tuple[str, ...] = ()  # credentials that the source holds outside argv: also hidden in every text about it
+
+
+def first_error(findings: Iterable[Finding]) -> Finding | None:
+    """The first finding of severity "error", or None."""
+    return next((finding for finding in findings if finding.severity == ERROR), None)

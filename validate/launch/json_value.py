@@ -1,0 +1,155 @@
+"""Why a --speculative-config value is no JSON object any more: what quoting did to it, and what was meant."""
+
+import json
+import re
+import shlex
+from dataclasses import dataclass
+from typing import Any
+
+from validate.launch.systemd_words import excerpt
+
+_SMART = str.maketrans({"“": '"', "”": '"', "„": '"', "‘": "'", "’": "'", "«": '"', "»": '"'})  # noqa: RUF001
+_BARE_WORD = re.compile(r"""(?<=[\[{,:])\s*([^\s"'\[\]{},:][^"\[\]{},:]*)(?=\s*[\]},:])""")
+_PYTHON_WORDS = {"True": "true", "False": "false", "None": "null"}
+_JSON_WORDS = frozenset(("true", "false", "null"))
+_PLACEHOLDER = re.compile(r"\$\{[^}]*\}|\$\(\(.*?\)\)|\$\([^)]*\)|\$[A-Za-z_]\w*")
+UNKNOWN = "__unknown__"  # stands for a value that only the environment knows
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What became of the value: the object, or a code and an explanation with the object that was meant, if it shows."""
+
+    content: dict[str, Any] | None
+    code: str = ""
+    explanation: str = ""
+    meant: dict[str, Any] | None = None
+    duplicates: tuple[str, ...] = ()
+    unresolved: bool = False
+
+
+def read_value(text: str, stray: list[str] | None = None) -> Reading:
+    """The reading of a value that reached the engine; `stray` are the words that followed it and belong to no option."""
+    duplicates: list[str] = []
+    content = _load(text, duplicates)
+    if content is None and _PLACEHOLDER.search(text):
+        filled = _load(_fill(text), duplicates)
+        if isinstance(filled, dict):
+            return Reading(filled, unresolved=True)
+    if isinstance(content, dict) and not stray:
+        return Reading(content, duplicates=tuple(duplicates))
+    if content is not None and not isinstance(content, dict):
+        return _not_an_object(text, content)
+    code, explanation = _diagnosis(text, stray or [])
+    return Reading(None, code, explanation, _meant(" ".join([text, *(stray or [])])))
+
+
+def _load(text: str, duplicates: list[str] | None = None) -> Any:
+    def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
+        names = [name for name, _ in items]
+        if duplicates is not None:
+            duplicates.extend(sorted({name for name in names if names.count(name) > 1}))
+        return dict(items)
+
+    try:
+        return json.loads(text, object_pairs_hook=pairs)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _fill(text: str) -> str:
+    """The text with placeholders as values: inside quotes a text, outside one too."""
+    return _PLACEHOLDER.sub(lambda match: UNKNOWN if text[: match.start()].count('"') % 2 else f'"{UNKNOWN}"', text)
+
+
+def _not_an_object(text: str, content: Any) -> Reading:
+    inner = _load(content) if isinstance(content, str) else None
+    if isinstance(inner, dict):
+        return Reading(None, "json-double-encoded", "the value is a JSON text that holds the object as a quoted text", inner)
+    kind = "a list" if isinstance(content, list) else f"{excerpt(text)}"
+    return Reading(None, "json-not-an-object", f"the value is {kind}; a JSON object with keys is needed")
+
+
+def _diagnosis(text: str, stray: list[str]) -> tuple[str, str]:
+    """(code, explanation) of the first cause that fits what survived."""
+    shown = text.strip()
+    checks = (
+        (shown[:1] == "'" and shown[-1:] == "'", "json-literal-quotes", "the single quotes are part of the value: something quoted it twice"),
+        (bool(re.search("[“”„‘’«»]", shown)), "json-smart-quotes", "typographic quotes (copied from a page) are no JSON quotes"),  # noqa: RUF001
+        ("{{" in shown or "{%" in shown, "json-template-braces", "doubled template braces reached the engine: the template did not undo them"),
+        (re.search(r'\\["{,]', shown) is not None, "json-double-escaped", "backslashes before the quotes reached the engine: it was escaped twice"),
+        (_is_split(shown, stray), "json-word-split", "the JSON was split at its blanks: only the first piece is the value"),
+        (_is_expanded(shown, stray), "json-quotes-lost", "the shell expanded the unquoted braces into several words and ate the quotes"),
+        (shown.startswith("{") and '"' not in shown and "'" in shown, "json-python-quotes", "single quotes inside: Python's spelling, not JSON"),
+        (shown.startswith("{") and '"' not in shown, "json-quotes-lost", "the double quotes were eaten: the value was not protected by single quotes"),
+        (_load(_without_commas(shown)) is not None, "json-trailing-comma", "JSON allows no comma before a closing bracket"),
+        (_load(_pythonic(shown)) is not None, "json-python-literal", "True, False and None are Python; JSON has true, false and null"),
+    )
+    for applies, code, explanation in checks:
+        if applies:
+            return code, explanation
+    return "json-invalid", _parser_message(shown)
+
+
+def _is_split(text: str, stray: list[str]) -> bool:
+    return text.startswith("{") and text.count("{") > text.count("}") and (bool(stray) or not text.endswith("}"))
+
+
+def _is_expanded(text: str, stray: list[str]) -> bool:
+    return re.fullmatch(r"[\w\-]+:[^{}\"]*", text) is not None
+
+
+def _parser_message(text: str) -> str:
+    try:
+        json.loads(text)
+    except ValueError as error:
+        return f"no valid JSON: {error}"
+    except RecursionError:
+        return "no valid JSON: nested too deeply"
+    return "more words follow the JSON"
+
+
+def _without_commas(text: str) -> str:
+    return re.sub(r",(\s*[}\]])", r"\1", text)
+
+
+def _pythonic(text: str) -> str:
+    return re.sub(r"\b(True|False|None)\b", lambda match: _PYTHON_WORDS[match[0]], text)
+
+
+def _meant(text: str) -> dict[str, Any] | None:
+    """The object that the mangled text was, as far as it can be told: each step undoes one kind of damage."""
+    candidate = text.strip().strip("'").translate(_SMART)
+    candidate = re.sub(r"\\(.)", r"\1", candidate)
+    candidate = re.sub(r"^\{\{(.*)\}\}$", r"{\1}", candidate, flags=re.DOTALL)
+    if re.fullmatch(r"[\w\-]+:\S+(?: [\w\-]+:\S+)*", candidate):
+        candidate = "{" + ",".join(candidate.split()) + "}"
+    candidate = _without_commas(_pythonic(candidate))
+    for attempt in (candidate, candidate.replace("'", '"'), _quoted(candidate)):
+        content = _load(attempt)
+        if isinstance(content, dict):
+            return content
+    return None
+
+
+def _quoted(text: str) -> str:
+    """Bare words of `{method:ngram,num_speculative_tokens:5}` with quotes again; numbers and literals stay."""
+
+    def word(match: re.Match[str]) -> str:
+        bare = match[1].strip()
+        return bare if bare in _JSON_WORDS or re.fullmatch(r"-?\d+(\.\d+)?", bare) else json.dumps(bare)
+
+    return _BARE_WORD.sub(word, text)
+
+
+def corrected(kind: str, content: dict[str, Any]) -> str:
+    """The option as it must stand in a source of that kind so that exactly this object reaches the engine."""
+    value = json.dumps({name: item for name, item in content.items() if item != UNKNOWN})
+    if kind in ("compose", "kubernetes"):
+        return "- '--speculative-config=" + value.replace("'", "''").replace("$", "$$") + "'"
+    if kind == "config":
+        return f"speculative-config: {value}"
+    if kind == "systemd":
+        escaped = value.replace("\\", "\\\\").replace("'", "\\'").replace("%", "%%").replace("$", "$$")
+        return f"--speculative-config '{escaped}'"
+    return f"--speculative-config {shlex.quote(value)}"

@@ -1,0 +1,303 @@
+"""Expand shell words: braces, variables, arrays, a few harmless substitutions. What is not known stays as written."""
+
+import ast
+import operator
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from validate.launch.files import read_beside
+from validate.launch.findings import MalformedSourceError
+from validate.launch.shell_words import ARITHMETIC, ARRAY, COMMAND, TEXT, VARIABLE, Command, Lexer, Part, Word
+
+_PARAMETER = re.compile(r"(?P<length>#?)(?P<name>[A-Za-z_]\w*|[@*#?$!\-0-9])(?P<index>\[[^\]]*\])?(?P<rest>.*)", re.DOTALL)
+_DEFAULTS = re.compile(r"(:?)([-=+?])(.*)", re.DOTALL)
+_ALL_ITEMS = ("@", "*")
+_ARITHMETIC_OPERATORS: dict[type[ast.operator], Callable[[int, int], int]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+    ast.Div: operator.floordiv,
+    ast.Mod: operator.mod,
+}
+_LARGEST_INTEGER = 2**63 - 1  # a shell's arithmetic is 64 bit
+_MAX_WORDS = 10_000  # more words than any command line holds
+_MAX_CHARACTERS = 1_000_000  # more than a kernel accepts as one command line
+_PRINTF = re.compile(r"%(?:%|-?[0-9.]*[sdiuqbf])")
+UNRESOLVED = re.compile(r"\$(?:\{[^}]*\}|\([^)]*\)|\w+)")
+
+
+@dataclass(slots=True)
+class Scope:
+    """What a script has set so far: variables and arrays, the functions' working folder, and names nobody set."""
+
+    variables: dict[str, str] = field(default_factory=dict)
+    arrays: dict[str, list[str]] = field(default_factory=dict)
+    folder: Path | None = None
+    braces: bool = True  # bash expands {a,b}; a plain sh does not
+    unresolved: set[str] = field(default_factory=set)
+    depth: int = 0
+
+    def items(self, name: str) -> list[str] | None:
+        """The array of that name, a scalar as one item, or None when unset."""
+        if name in self.arrays:
+            return self.arrays[name]
+        return [self.variables[name]] if name in self.variables else None
+
+
+def expand_word(word: Word, scope: Scope) -> list[str]:
+    """The fields that one word becomes: none, one or several."""
+    fields: list[str] = []
+    for alternative in _braces(word) if scope.braces else [word]:
+        fields += _fields(alternative, scope)
+        if len(fields) > _MAX_WORDS:
+            raise MalformedSourceError("too-many-words", f"a word expands to more than {_MAX_WORDS} words")
+    return fields
+
+
+def expand_text(word: Word, scope: Scope) -> str:
+    """The one string that a word becomes where the shell does not split: assignments, defaults, here-documents."""
+    text = " ".join("".join(piece for piece, _ in run) for run in _runs(word, scope))
+    if len(text) > _MAX_CHARACTERS:
+        raise MalformedSourceError("too-long", f"a shell value expands to more than {_MAX_CHARACTERS} characters")
+    return text
+
+
+def _fields(word: Word, scope: Scope) -> list[str]:
+    """Field splitting: unquoted results of expansions split on blanks, everything else sticks together."""
+    fields: list[str] = []
+    for run in _runs(word, scope):
+        current: str | None = None
+        for text, splits in run:
+            if not splits:
+                current = (current or "") + text
+                continue
+            pieces = re.split(r"[ \t\n]+", text)
+            for number, piece in enumerate(pieces):
+                if number:
+                    fields += [current] if current is not None else []
+                    current = None
+                if piece:
+                    current = (current or "") + piece
+        fields += [current] if current is not None else []
+    return fields
+
+
+def _runs(word: Word, scope: Scope) -> list[list[tuple[str, bool]]]:
+    """Pieces (text, may be split) per field that quoted arrays force apart; usually one run."""
+    runs: list[list[tuple[str, bool]]] = [[]]
+    for part in word:
+        if part.kind == VARIABLE:
+            values = _variable(part, scope)
+            if len(values) == 0 and len(word) == 1:
+                return []
+            for number, value in enumerate(values):
+                if number:
+                    runs.append([])
+                runs[-1].append((value, not part.quoted))
+        else:
+            runs[-1].append(_plain(part, scope))
+    return runs
+
+
+def _plain(part: Part, scope: Scope) -> tuple[str, bool]:
+    if part.kind == COMMAND:
+        output = _substitution(part.text, scope)
+        if output is None:
+            scope.unresolved.add(f"$({part.text.strip()})")
+            return f"$({part.text.strip()})", False
+        return output.rstrip("\n"), not part.quoted
+    if part.kind == ARITHMETIC:
+        value = _arithmetic(part.text, scope)
+        return (f"$(({part.text}))", False) if value is None else (str(value), False)
+    if part.kind == ARRAY:
+        return " ".join(field for word in part.words for field in expand_word(word, scope)), False
+    return part.text, False
+
+
+def _variable(part: Part, scope: Scope) -> list[str]:
+    """The values of `${...}`: one, or an array's items when it is quoted as "${A[@]}"."""
+    match = _PARAMETER.fullmatch(part.text)
+    if match is None:
+        return [_unknown(part.text, scope)]
+    name, index, rest = match["name"], (match["index"] or "")[1:-1], match["rest"]
+    if name in _ALL_ITEMS:
+        return list(scope.arrays.get("@", []))
+    items = scope.items(name)
+    if match["length"]:
+        return [str(len(items or []) if index in _ALL_ITEMS else len((items or [""])[0]))]
+    if index in _ALL_ITEMS:
+        return _array_items(part, items, index, scope)
+    value = _indexed(items, index)
+    default = _DEFAULTS.fullmatch(rest)
+    if default:
+        return [_with_default(default, value, part, scope)]
+    if rest:
+        return [_unknown(part.text, scope)]
+    return [_unknown(part.text, scope) if value is None else value]
+
+
+def _array_items(part: Part, items: list[str] | None, index: str, scope: Scope) -> list[str]:
+    if items is None:
+        # A script may well leave an argument array unset; bash then yields no word at all.
+        return []
+    if index == "*" and part.quoted:
+        return [" ".join(items)]
+    return list(items)
+
+
+def _indexed(items: list[str] | None, index: str) -> str | None:
+    if not items:
+        return None if items is None else ""
+    if not index:
+        return items[0]
+    return items[int(index)] if index.isdigit() and int(index) < len(items) else None
+
+
+def _with_default(default: re.Match[str], value: str | None, part: Part, scope: Scope) -> str:
+    """`${X:-d}`, `${X:=d}`, `${X:+d}`, `${X:?d}` and their forms without the colon."""
+    colon, kind, text = default.groups()
+    is_set = value is not None and (value != "" or not colon)
+    if kind == "+":
+        return _nested(text, part.quoted, scope) if is_set else ""
+    if is_set:
+        return value or ""
+    name = part.text.split(colon + kind, 1)[0]
+    if kind == "?":
+        return _unknown(name, scope)
+    result = _nested(text, part.quoted, scope)
+    if kind == "=":
+        scope.variables[name] = result
+    return result
+
+
+def _nested(text: str, quoted: bool, scope: Scope) -> str:
+    """The text of a default, expanded: inside double quotes single quotes are literal, outside they group."""
+    inner = _deeper(scope)
+    if quoted:
+        plain = re.sub(r'(\\.)|"', lambda match: match[1] or "", text, flags=re.DOTALL)
+        return expand_text(Lexer(f'"{plain}"', inner.depth).word(), inner)
+    lexer = Lexer(text, inner.depth)
+    pieces: list[str] = []
+    while lexer.position < len(text):
+        pieces.append(expand_text(lexer.word(), inner))
+        pieces.append(text[lexer.position : lexer.position + 1])
+        lexer.position += 1
+    return "".join(pieces)
+
+
+def _deeper(scope: Scope) -> Scope:
+    return Scope(scope.variables, scope.arrays, scope.folder, scope.braces, scope.unresolved, scope.depth + 1)
+
+
+def _unknown(text: str, scope: Scope) -> str:
+    """The reference as written: the environment that the script runs in may define it."""
+    scope.unresolved.add(re.sub(r"\W.*", "", text, flags=re.DOTALL) or text)
+    return "${" + text + "}"
+
+
+def _substitution(text: str, scope: Scope) -> str | None:
+    """What `$(...)` would print, for the few commands that only print their arguments; None for all others."""
+    commands = Lexer(text, scope.depth + 1).commands()
+    if len(commands) != 1:
+        return None
+    command = commands[0]
+    words = [field for word in command.words for field in expand_word(word, _deeper(scope))]
+    program, arguments = words[0] if words else "", words[1:]
+    if program == "echo":
+        return " ".join(argument for number, argument in enumerate(arguments) if number or argument not in ("-n", "-e"))
+    if program == "printf" and arguments:
+        return _printf(arguments[0], arguments[1:])
+    if program == "cat" and not arguments and command.document is not None:
+        return document_text(command, _deeper(scope))
+    if program == "cat" and len(arguments) == 1:
+        return read_beside(arguments[0], scope.folder)
+    return None
+
+
+def document_text(command: Command, scope: Scope) -> str:
+    """The text of a here-document, with variables expanded unless its end word was quoted."""
+    document = command.document or ""
+    if command.document_literal or not re.search(r"[$`\\]", document):
+        return document
+    quoted = re.sub(r'\\?"', lambda match: '\\\\\\"' if match[0][0] == "\\" else '\\"', document)
+    return expand_text(Lexer(f'"{quoted}"', scope.depth + 1).word(), scope)
+
+
+def _printf(form: str, arguments: list[str]) -> str | None:
+    """printf with %s, %d and %%, the format reused while arguments remain as the shell does."""
+    values = list(arguments)
+    output: list[str] = []
+    form = form.replace("\\n", "\n").replace("\\t", "\t").replace('\\"', '"').replace("\\\\", "\\")
+
+    def value(match: re.Match[str]) -> str:
+        if match[0] == "%%":
+            return "%"
+        return values.pop(0) if values else ""
+
+    for _ in range(len(arguments) + 1):
+        before = len(values)
+        output.append(_PRINTF.sub(value, form))
+        if not values or len(values) == before:
+            break
+    return "".join(output)
+
+
+def _arithmetic(text: str, scope: Scope) -> int | None:
+    """The value of an integer expression of names and + - * / %, or None for anything else."""
+    plain = re.sub(r"\$\{?(\w+)\}?", r"\1", text).strip()
+    try:
+        return _evaluate(ast.parse(plain, mode="eval").body, scope)
+    except (SyntaxError, ValueError, ZeroDivisionError, RecursionError, MemoryError):
+        return None
+
+
+def _evaluate(node: ast.expr, scope: Scope) -> int:
+    if isinstance(node, ast.Constant) and isinstance(node.value, int):
+        return node.value
+    if isinstance(node, ast.Name):
+        return int(scope.variables.get(node.id, "unset"))
+    if isinstance(node, ast.BinOp) and type(node.op) in _ARITHMETIC_OPERATORS:
+        value = _ARITHMETIC_OPERATORS[type(node.op)](_evaluate(node.left, scope), _evaluate(node.right, scope))
+        if abs(value) <= _LARGEST_INTEGER:
+            return value
+    raise ValueError("no integer arithmetic")
+
+
+def _braces(word: Word) -> list[Word]:
+    """Brace expansion of bash: unquoted `{a,b}` becomes two words, which is what happens to unquoted JSON."""
+    characters = [
+        (char, Part(TEXT, char, part.quoted)) if part.kind == TEXT and not part.quoted else ("", part)
+        for part in word
+        for char in (part.text if part.kind == TEXT and not part.quoted else "x")
+    ]
+    span = _brace_span([char for char, _ in characters])
+    if span is None:
+        return [word]
+    start, commas, end = span
+    results: list[Word] = []
+    bounds = [start, *commas, end]
+    for left, right in zip(bounds, bounds[1:], strict=False):
+        pieces = [part for _, part in [*characters[:start], *characters[left + 1 : right], *characters[end + 1 :]]]
+        results += _braces(tuple(pieces))
+        if len(results) > _MAX_WORDS:
+            raise MalformedSourceError("too-many-words", f"braces expand to more than {_MAX_WORDS} words")
+    return results
+
+
+def _brace_span(characters: list[str]) -> tuple[int, list[int], int] | None:
+    """(opening, commas, closing) of the first-closing brace pair that holds a comma at its own level, outermost first."""
+    opened: list[tuple[int, list[int]]] = []
+    best: tuple[int, list[int], int] | None = None
+    for position, char in enumerate(characters):
+        if char == "{":
+            opened.append((position, []))
+        elif char == "," and opened:
+            opened[-1][1].append(position)
+        elif char == "}" and opened:
+            start, commas = opened.pop()
+            if commas and (best is None or start < best[0]):
+                best = start, commas, position
+    return best

@@ -1,0 +1,161 @@
+"""Find the engine's own command behind wrappers: env, numactl, `bash -c`, script files, `docker run`."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from validate.launch.docker_run import is_docker_run, read_docker_run
+from validate.launch.files import read_beside
+from validate.launch.findings import WARNING, Finding, Launch, MalformedSourceError
+from validate.launch.program import engine_call, text_version
+from validate.launch.shell import Invocation, script_invocations
+
+# Programs that start the rest of their command line. Their own options are skipped by looking for the engine's command.
+_WRAPPERS = frozenset(
+    (
+        "env", "exec", "command", "nohup", "nice", "ionice", "numactl", "taskset", "chrt", "sudo", "time", "timeout", "stdbuf", "setsid",
+        "unbuffer", "uv", "uvx", "poetry", "pipenv", "conda", "mamba", "micromamba", "pixi", "pdm", "hatch", "srun", "mpirun", "apptainer",
+        "singularity", "nsys", "ncu", "perf", "strace", "gdb", "tini", "dumb-init", "gosu", "su-exec", "runuser", "setpriv", "systemd-run",
+        "screen", "xvfb-run", "chroot", "unshare", "flock", "docker", "podman", "nerdctl", "kubectl", "catchsegv", "ld.so", "prlimit",
+        "hpc-launch", "rlwrap", "doas", "start-stop-daemon", "cgexec", "runsv", "s6-setuidgid", "s6-envdir", "systemd-inhibit", "nixGL",
+    )
+)  # fmt: skip
+_SHELLS = frozenset(("sh", "bash", "dash", "ash", "zsh", "ksh"))
+_SHELL_OPTIONS_WITH_VALUE = frozenset(("-o", "+o", "-O", "+O", "--rcfile", "--init-file"))
+_ENVIRONMENT_ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
+_MAX_NESTING = 8
+_MAX_LAUNCHES = 200
+
+
+def resolve(launch: Launch, depth: int = 0) -> list[Launch]:
+    """The engine launches that the given command leads to: itself, several from a script, or none."""
+    if depth > _MAX_NESTING:
+        raise MalformedSourceError("nested-too-deep", f"commands wrapped more than {_MAX_NESTING} times")
+    if not launch.argv:
+        return []
+    if engine_call(launch.argv):
+        return [_with_version(launch)]
+    program = launch.argv[0].rsplit("/", 1)[-1]
+    if program in _SHELLS or _is_script_file(launch.argv[0]):
+        return _from_shell(launch, program, depth)
+    if is_docker_run(launch.argv):
+        return _from_docker(launch, depth)
+    if program in _WRAPPERS:
+        return _behind_wrapper(launch, depth)
+    return []
+
+
+def _with_version(launch: Launch) -> Launch:
+    call = engine_call(launch.argv)
+    if call is None or launch.version is not None:
+        return launch
+    return replace(launch, version=text_version(" ".join(launch.argv[: call.program_words]), call.engine))
+
+
+def _is_script_file(program: str) -> bool:
+    return program.endswith((".sh", ".bash"))
+
+
+def _from_shell(launch: Launch, program: str, depth: int) -> list[Launch]:
+    """The launches inside `bash -c TEXT` or a script file that can be read beside the source."""
+    if _is_script_file(launch.argv[0]):
+        return _from_script_file(launch, launch.argv[0], depth)
+    position = 1
+    while position < len(launch.argv) and launch.argv[position][:1] in ("-", "+"):
+        option = launch.argv[position]
+        if option.startswith("-") and not option.startswith("--") and "c" in option and position + 1 < len(launch.argv):
+            while launch.argv[position + 1].startswith("-") and position + 2 < len(launch.argv):
+                position += 1  # bash -c -e TEXT
+            return _from_script_text(launch, launch.argv[position + 1], launch.argv[position + 3 :], program, depth)
+        position += 2 if option in _SHELL_OPTIONS_WITH_VALUE else 1
+    return _from_script_file(launch, launch.argv[position], depth) if position < len(launch.argv) else []
+
+
+def _from_script_text(launch: Launch, text: str, arguments: Sequence[str], program: str, depth: int) -> list[Launch]:
+    shebang = "" if program in ("bash", "zsh", "ksh") else "#!/bin/sh\n"
+    script = f"set -- {' '.join(_single_quoted(word) for word in arguments)}\n{text}" if arguments else text
+    return launches_of_script(replace(launch, argv=()), shebang + script, depth)
+
+
+def _single_quoted(word: str) -> str:
+    return "'" + word.replace("'", "'\\''") + "'"
+
+
+def _from_script_file(launch: Launch, name: str, depth: int) -> list[Launch]:
+    text = read_beside(name, launch.folder)
+    if text is None or "\0" in text:
+        return []
+    return launches_of_script(replace(launch, argv=()), text, depth)
+
+
+def launches_of_script(launch: Launch, text: str, depth: int = 0) -> list[Launch]:
+    """The launches of a script's text; `launch` gives everything but argv. Numbered by line when there are several."""
+    found: list[Launch] = []
+    for invocation in script_invocations(text, launch.environment, launch.folder):
+        inner = replace(
+            launch,
+            argv=invocation.argv,
+            environment=invocation.environment,
+            findings=(*launch.findings, *_unresolved(invocation)),
+            notes=(*launch.notes, *_conditional(invocation)),
+            folder=invocation.folder,
+        )
+        found += [_named(item, launch, invocation.line) for item in resolve(inner, depth + 1)]
+        if len(found) > _MAX_LAUNCHES:
+            raise MalformedSourceError("too-many-launches", f"more than {_MAX_LAUNCHES} launches in one source")
+    pinned = {engine: text_version(text, engine) for engine in ("vllm", "sglang")}
+    calls = [engine_call(item.argv) for item in found]
+    found = [
+        replace(item, version=item.version or pinned[call.engine]) if call and item.image is None else item
+        for item, call in zip(found, calls, strict=True)
+    ]
+    return [replace(found[0], name=launch.name)] if len(found) == 1 else found
+
+
+def _named(found: Launch, outer: Launch, line: int) -> Launch:
+    """Named by line, after the unit or service around the script; a name from further in (docker --name) stays."""
+    if found.name != outer.name:
+        return found
+    return replace(found, name=f"line-{line}" if outer.kind in ("shell", "command") else f"{outer.name}:line-{line}")
+
+
+def _unresolved(invocation: Invocation) -> list[Finding]:
+    return [
+        Finding(
+            WARNING,
+            "unresolved-variable",
+            f"{name if name.startswith('$') else '$' + name} is not set in this text; what it holds where the command runs is unknown",
+        )
+        for name in invocation.unresolved
+    ]
+
+
+def _conditional(invocation: Invocation) -> list[str]:
+    return [f"line {invocation.line} runs only under a condition that depends on the environment"] if invocation.conditional else []
+
+
+def _from_docker(launch: Launch, depth: int) -> list[Launch]:
+    container = read_docker_run(launch.argv, dict(launch.environment), launch.folder)
+    kind = "docker run" if launch.kind in ("shell", "command") else launch.kind
+    inner = replace(launch, kind=kind, argv=container.argv, environment=container.environment, image=container.image or None)
+    return resolve(replace(inner, name=container.name or launch.name), depth + 1)
+
+
+def _behind_wrapper(launch: Launch, depth: int) -> list[Launch]:
+    """The command after a wrapper's own options and NAME=VALUE words: the first position where one begins."""
+    environment: Mapping[str, str] = launch.environment
+    for position in range(1, len(launch.argv)):
+        word = launch.argv[position]
+        assignment = _ENVIRONMENT_ASSIGNMENT.fullmatch(word)
+        if assignment:
+            environment = {**environment, assignment[1]: assignment[2]}
+            continue
+        base = word.rsplit("/", 1)[-1]
+        rest = launch.argv[position:]
+        starts = engine_call(rest) or base in _SHELLS or base in _WRAPPERS or _is_script_file(word) or is_docker_run(rest)
+        if starts:
+            found = resolve(replace(launch, argv=rest, environment=environment), depth + 1)
+            if found:
+                version = text_version(" ".join(launch.argv[:position]), "vllm")
+                return [replace(item, version=item.version or version) for item in found]
+    return []

@@ -1,0 +1,52 @@
+"""vLLM's own `--config file.yaml`: its entries become command-line words before those already there.
+
+Source: vLLM 0.33 `utils/argparse_utils.py`, `load_config_file` and `_pull_args_from_config`. Imports PyYAML.
+"""
+
+import json
+from typing import Any
+
+from validate.launch.findings import ERROR, Finding
+from validate.launch.yaml_text import Plain, json_like, parse_document
+
+_FIRST_NESTED = (0, 16, 0)  # before, a nested mapping was passed as Python's text of the dict
+
+
+def config_words(text: str, version: tuple[int, int, int] | None) -> tuple[list[str], list[Finding]]:
+    """The words that a `--config` file adds, and what is wrong with it. A list follows its option; false adds nothing."""
+    content = parse_document(text)
+    if content is None:
+        return [], []
+    if not isinstance(content, dict):
+        return [], [Finding(ERROR, "config-not-a-mapping", "the --config file must be a YAML mapping of option names to values")]
+    words: list[str] = []
+    findings: list[Finding] = []
+    for key, value in content.items():
+        words += _entry(key, value, version, findings)
+    return words, findings
+
+
+def _entry(key: str, value: Any, version: tuple[int, int, int] | None, findings: list[Finding]) -> list[str]:
+    option = "--" + key
+    if isinstance(value, Plain) and value.tag == "bool":
+        # 0.33 writes --no-KEY where such an option exists; the option table of `arguments` knows the same pairs.
+        return [option] if value.value() else ["--no-" + key] if key.replace("_", "-") in _PAIRED else []
+    if isinstance(value, list):
+        return [option, *(_text(item) for item in value)] if value else []
+    if isinstance(value, dict):
+        if version is not None and version < _FIRST_NESTED:
+            shown = ".".join(str(part) for part in version)
+            message = f"{key} is a nested mapping: --config accepts only flat values before 0.16.0, and this is {shown}"
+            fix = f"{key}: '{json.dumps(json_like(value))}'"
+            findings.append(Finding(ERROR, "config-nested-mapping", message, fix))
+            return [option, str(json_like(value))]
+        return [option, json.dumps(json_like(value))]
+    return [option, "None" if value is None else _text(value)]
+
+
+def _text(value: Any) -> str:
+    """What Python's str() makes of the YAML value, as vLLM passes it on."""
+    return str(json_like(value))
+
+
+_PAIRED = frozenset(("async-scheduling", "enforce-eager", "enable-expert-parallel", "enable-prefix-caching", "enable-chunked-prefill"))
