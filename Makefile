@@ -13,6 +13,7 @@ help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(STAMP) ## .venv with draftcast and the tools; nothing to do the second time
+	@$(BIN)/python -m compileall -q $(ROOMS) # start-up matters, and some environments never write bytecode themselves
 
 # The build tool is installed first and used as it is: once everything is there, setting up again needs no network.
 $(STAMP): setup.cfg pyproject.toml

@@ -5,8 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from draftcast.expand import expand
+from simulator.choose import choose
 from simulator.deployment import Deployment, load_deployment
-from simulator.predict import choose, predict, whatif
+from simulator.predict import predict, whatif
 from simulator.results import Choice, Prediction, WhatIf
 
 __all__ = ["Choice", "Deployment", "Prediction", "WhatIf", "choose", "load", "predict", "whatif"]

@@ -92,6 +92,8 @@ def cli() -> None:
 
 def main() -> int:
     """The process's exit code: 0 done, 1 a stated error, 2 wrong usage, 130 interrupted."""
+    # The matrices here are small: starting a pool of threads takes longer than all products together.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     for stream in (sys.stdout, sys.stderr):
         # A terminal that lacks a character gets its code instead of a trace.
         getattr(stream, "reconfigure", lambda **_: None)(errors="backslashreplace")

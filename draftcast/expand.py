@@ -13,9 +13,9 @@ MAX_FILE_BYTES = int(MB)  # a deployment file is 1 kB; what is larger is left to
 Tables = dict[str, Any]
 
 
-def expand(source: str, gpu: str | None = None, model: str | None = None) -> str | Tables:
+def expand(source: str, gpu: str | None = None, model: str | None = None, launch: str | None = None) -> str | Tables:
     """What `simulator.deployment.load_deployment` takes for `source`, with `gpu` and `model` laid over what it says."""
-    expanded = expand_with_notes(source)
+    expanded = expand_with_notes(source, launch)
     stated = {"hardware": ("gpu", gpu), "model": ("config", model)}
     if gpu is None and model is None:
         return expanded.source
@@ -49,18 +49,19 @@ class Expanded:
             raise InputError(f"the launch does not say {key}; allowed: {option} NAME, or --set {key}=NAME")
 
 
-def expand_with_notes(source: str) -> Expanded:
+def expand_with_notes(source: str, launch: str | None = None) -> Expanded:
     """The deployment behind `source`: the path of a TOML file, or a launch command, unit, compose file or manifest.
 
+    `launch` names one where the source holds several.
     `[engine] launch` inside a TOML file is expanded as well; keys written beside it must agree with what it says.
     """
     if not source.endswith(".toml"):
         from validate.launch.deployment_keys import deployment_from_launch, looks_like_launch
 
         if looks_like_launch(source):
-            keys = deployment_from_launch(source)
+            keys = deployment_from_launch(source, launch)
             return Expanded(source, {name: dict(table) for name, table in keys.tables.items()}, tuple(keys.notes))
-    return _merged(source) if _names_a_launch(Path(source)) else Expanded(source)
+    return _merged(source, launch) if _names_a_launch(Path(source)) else Expanded(source)
 
 
 def _names_a_launch(path: Path) -> bool:
@@ -76,23 +77,29 @@ def _names_a_launch(path: Path) -> bool:
     return isinstance(engine, dict) and isinstance(engine.get("launch"), str)
 
 
-def _merged(path: str) -> Expanded:
-    """The file's tables with what its launch says."""
+def _merged(path: str, name: str | None) -> Expanded:
+    """The file's tables with what its launch says.
+
+    The launch is what runs now, the file may ask about another model or drafter: there the file's word stands.
+    """
     from validate.launch.deployment_keys import deployment_from_launch
 
     tables = _read_tables(path)
-    keys = deployment_from_launch(tables["engine"].pop("launch"))
-    for name, launched in keys.tables.items():
-        _add(_table(tables, name, path), launched, name)
+    keys = deployment_from_launch(tables["engine"].pop("launch"), name)
+    launched = keys.tables
+    _add(_table(tables, "engine", path), launched.get("engine", {}))
+    for table, key in (("model", "config"), ("speculation", "method")):
+        if key not in _table(tables, table, path):
+            tables[table] = dict(launched.get(table, {})) | tables[table]
     return Expanded(path, tables, tuple(keys.notes))
 
 
-def _add(written: Tables, launched: Mapping[str, object], table: str) -> None:
-    """Puts what the launch says into a table of the file; two different values for one key are an error."""
+def _add(written: Tables, launched: Mapping[str, object]) -> None:
+    """Puts what the launch says into the file's `[engine]`; two different values for one key are an error."""
     for key, value in launched.items():
         if key in written and written[key] != value:
             raise InputError(
-                f"{table}.{key}: got {written[key]!r} beside a launch that says {value!r}; allowed: one of the two"
+                f"engine.{key}: got {written[key]!r} beside a launch that says {value!r}; allowed: one of the two"
             )
         written[key] = value
 

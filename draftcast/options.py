@@ -33,32 +33,36 @@ class Request:
     gpu: str | None
     model: str | None
     num_gpus: int | None
+    launch: str | None
     num_draws: int
     seed: int
     as_json: bool
 
-    def load(self) -> Deployment:
-        """The checked deployment; launch texts are expanded first, options override what a file says."""
+    def load(self, method: str | None = None) -> Deployment:
+        """The checked deployment; launch texts are expanded first, options override what a file says.
+
+        `method` is laid over like a key, so that what `--set` says about acceptance is kept: it is meant for it.
+        """
         from draftcast.expand import expand_with_notes
         from simulator.deployment import load_deployment
 
-        expanded = expand_with_notes(self.source)
-        overrides = (*self.named_overrides(), *self.overrides)
+        expanded = expand_with_notes(self.source, self.launch)
+        overrides = (*self.named_overrides(method), *self.overrides)
         for key, option in (("hardware.gpu", "--gpu"), ("model.config", "--model")):
             expanded.require(key, any(item.startswith(f"{key}=") for item in overrides), option)
         for note in expanded.notes:
             click.echo(f"note: {one_line(note)}", err=True)
         return load_deployment(expanded.source, overrides)
 
-    def named_overrides(self) -> tuple[str, ...]:
+    def named_overrides(self, method: str | None = None) -> tuple[str, ...]:
         """The options that have a name of their own, as KEY=VALUE; `--set` comes after them and wins."""
-        named = {"hardware.gpu": self.gpu, "hardware.num_gpus": self.num_gpus, "model.config": self.model}
+        named = {
+            "hardware.gpu": self.gpu,
+            "hardware.num_gpus": self.num_gpus,
+            "model.config": self.model,
+            "speculation.method": method,
+        }
         return tuple(f"{key}={value}" for key, value in named.items() if value is not None)
-
-    @property
-    def draws(self) -> dict[str, int]:
-        """The keyword arguments of the Python facade that say how to draw."""
-        return {"num_draws": self.num_draws, "seed": self.seed}
 
 
 class IntList(_ParamType):
@@ -101,6 +105,7 @@ _DEPLOYMENT_PARAMETERS = (
     click.option("--gpu", metavar="NAME", help="GPU card; `draftcast list gpus` has the names."),
     click.option("--model", metavar="NAME", help="Model card or path of a config.json."),
     click.option("--num-gpus", type=click.IntRange(min=1), metavar="N", help="GPUs of the machine."),
+    click.option("--launch", metavar="NAME", help="Which launch, where the source holds several."),
     click.option("--draws", "num_draws", type=click.IntRange(1, 100_000), default=2000, show_default=True,
                  help="Parameter draws behind the intervals."),
     click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the draws."),

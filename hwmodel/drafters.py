@@ -74,7 +74,13 @@ def build_drafter(
         vocab = int(head[1] / max(hidden, 1))
     embedding = draft.embedding_bytes if draft is not None and method == "draft_model" else 0.0
     work = work_of_layers(
-        layers, where.parallel, kv_element_bytes, hidden_size=hidden, vocab_size=vocab, head=head, embedding_bytes=embedding
+        layers,
+        where.parallel,
+        kv_element_bytes,
+        hidden_size=hidden,
+        vocab_size=vocab,
+        head=head,
+        embedding_bytes=embedding,
     )
     if extra[0]:
         work = replace(work, dense_bytes=work.dense_bytes + extra[0], dense_parameters=work.dense_parameters + extra[1])
@@ -99,7 +105,13 @@ def _head_parts(
     extra = (mixing * _BF16_BYTES, mixing)
     if method in ("medusa", "mlp_speculator"):
         heads = max_draft_tokens if method == "medusa" else 1
-        return (), (extra[0] * heads, extra[1] * heads), (head[0] * heads, head[1] * heads), f"the usual {method} heads", True
+        return (
+            (),
+            (extra[0] * heads, extra[1] * heads),
+            (head[0] * heads, head[1] * heads),
+            f"the usual {method} heads",
+            True,
+        )
     if draft is not None:
         return draft.layers, extra, head, f"{method} head {draft.name}", bool(vocab)
     if method == "mtp":

@@ -7,7 +7,7 @@ from hwmodel.rank import RankWork
 
 @dataclass(frozen=True, slots=True)
 class MemoryPlan:
-    """Bytes of one rank, and the KV capacity of one data-parallel replica in tokens. Capacity is 0 when it does not fit."""
+    """Bytes of one rank, and the KV capacity of one data-parallel replica in tokens: 0 when it does not fit."""
 
     budget_bytes: float
     weight_bytes: float

@@ -44,7 +44,7 @@ class Routing:
 
     @cached_property
     def interpolation(self) -> tuple[Array, Array]:
-        """Chebyshev points of the draws' range `(3, num_points)` and the draws' weights on them `(num_draws, num_points)`."""
+        """Chebyshev points of the draws' range `(3, num_points)`, the draws' weights on them `(num_draws, num_points)`."""
         points, bases = zip(*(_chebyshev(axis) for axis in self.columns), strict=True)
         basis = functools.reduce(lambda a, b: (a[:, :, None] * b[:, None, :]).reshape(len(a), -1), bases)
         return np.array(list(product(*points))).T, np.ascontiguousarray(basis)
@@ -80,7 +80,9 @@ def selection_probability(num_experts: int, top_k: int, popularity_sigma: Array)
     if top_k >= num_experts:
         return np.ones((len(np.atleast_1d(popularity_sigma)), len(z)))
     popularity = np.exp(np.atleast_2d(popularity_sigma).reshape(-1, 1) * z)
-    log_c = np.full((len(popularity), 1), np.log(top_k / num_experts)) - 0.5 * np.reshape(popularity_sigma, (-1, 1)) ** 2
+    log_c = (
+        np.full((len(popularity), 1), np.log(top_k / num_experts)) - 0.5 * np.reshape(popularity_sigma, (-1, 1)) ** 2
+    )
     for _ in range(60):  # Newton on log c: the sum is increasing and concave in c, steps are damped
         rate = np.exp(log_c) * popularity
         selected = weights * -np.expm1(-rate)
@@ -214,7 +216,9 @@ class _Layer:
             result, start = np.empty((len(columns), len(runs))), 0
             for i, (parts, share) in enumerate(split):
                 stop = start + len(parts)
-                result[:, i] = np.einsum("ij,ij->i", columns[:, start:stop], np.broadcast_to(share, (len(columns), stop - start)))
+                result[:, i] = np.einsum(
+                    "ij,ij->i", columns[:, start:stop], np.broadcast_to(share, (len(columns), stop - start))
+                )
                 start = stop
             return result
 
@@ -250,9 +254,23 @@ def _chebyshev(values: Array) -> tuple[Array, Array]:
 
 def expected_distinct(num_experts: int, top_k: int, tokens: float, requests: int, routing: Routing) -> float:
     """Distinct experts that `tokens` tokens spread evenly over `requests` requests read in one layer."""
-    per_request, longer = divmod(tokens, requests)
-    runs = Runs((per_request + 1.0, max(per_request, 1.0)), (np.array([longer]), np.array([requests - longer if per_request else 0.0])))
-    return float(expert_load(num_experts, top_k, [runs], routing).distinct[0, 0])
+    each, longer = divmod(tokens, requests)
+    lengths, counts = [each + 1.0], [np.array([longer])]
+    if each:
+        lengths.append(each)
+        counts.append(np.array([requests - longer]))
+    return float(expert_load(num_experts, top_k, [Runs(tuple(lengths), tuple(counts))], routing).distinct[0, 0])
+
+
+def uniform_distinct(num_experts: int, top_k: int, tokens: float) -> float:
+    """Distinct experts of independent tokens with equally likely experts.
+
+    Formula: N (1 - (1 - K / N)^T). Source: MoESD, arXiv 2505.19645.
+
+    >>> round(uniform_distinct(384, 8, 6), 2)
+    45.57
+    """
+    return float(num_experts * (1.0 - (1.0 - top_k / num_experts) ** tokens))
 
 
 @functools.lru_cache(maxsize=16)

@@ -41,6 +41,7 @@ class Parameters:
     kv_read_scale: Any
     verify_kv_share: Any
     verify_path_scale: Any
+    verify_path_applies: Any
     draft_pass_s: Any
     expert_compute_efficiency: Any
     dense_compute_efficiency: Any

@@ -82,7 +82,9 @@ class RankWork:
 
     def kv_bytes_per_token(self) -> float:
         """Cache bytes that one more token of context takes on this rank (windows not yet full)."""
-        return sum(c.num_layers * (c.bytes_per_token / c.compress_ratio + c.indexer_bytes_per_token) for c in self.cache)
+        return sum(
+            c.num_layers * (c.bytes_per_token / c.compress_ratio + c.indexer_bytes_per_token) for c in self.cache
+        )
 
     def cache_bytes(self, context_tokens: float) -> float:
         """Cache bytes of one sequence of `context_tokens` tokens on this rank, windows and state counted."""

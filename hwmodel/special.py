@@ -12,7 +12,7 @@ _SHIFT = 7
 
 
 def log_gamma(x: Array) -> Array:
-    """Natural logarithm of the gamma function for x > 0, absolute error below 1e-10 (Stirling's series after a shift)."""
+    """Natural logarithm of the gamma function, x > 0, absolute error below 1e-10 (Stirling's series after a shift)."""
     product = np.ones_like(x)
     for i in range(_SHIFT):
         product = product * (x + i)

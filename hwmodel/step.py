@@ -4,7 +4,7 @@ The only caller of the operator formulas. Every argument is a number or an array
 `(num_draws, num_cells)`: a cell is a batch composition, a draw a set of parameters.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -145,10 +145,10 @@ def cache_time_s(work: RankWork, machine: Machine, batch: Batch, p: Parameters) 
     pairs: Any = 0.0
     state = 0.0
     for c in work.cache:
-        limit = min(c.window_tokens, c.selected_tokens)
-        read = read + c.num_layers * np.minimum(batch.context_tokens / c.compress_ratio, limit) * c.bytes_per_token
+        limit, per_token = min(c.window_tokens, c.selected_tokens), c.bytes_per_token / c.compress_ratio
+        read = read + c.num_layers * np.minimum(batch.context_tokens, limit) * per_token
         scanned = scanned + c.num_layers * batch.context_tokens * c.indexer_bytes_per_token
-        pairs = pairs + c.num_layers * c.flop_per_pair * np.minimum(seen / c.compress_ratio, limit)
+        pairs = pairs + c.num_layers * c.flop_per_pair * np.minimum(seen, limit) / c.compress_ratio
         state += c.num_layers * c.state_bytes_per_sequence
     decode = batch.sequences * ((read + scanned) * extra * p.kv_read_scale + 2.0 * state) / bandwidth
     return decode + batch.prefill_tokens * pairs / rate
@@ -184,9 +184,7 @@ def layer_load(moe: MoeWork, batch: Batch, p: Parameters, data_parallel: int) ->
             counts.append(np.array([float(data_parallel)]))
         runs.append(Runs(tuple(lengths), tuple(counts)))
     tile = _MARLIN_TILE_ROWS.get(moe.weight_format, _DEFAULT_TILE_ROWS)
-    return expert_load(
-        moe.num_experts, moe.num_experts_per_tok, runs, routing, num_ranks=moe.num_ranks, tile_rows=tile
-    )
+    return expert_load(moe.num_experts, moe.num_experts_per_tok, runs, routing, num_ranks=moe.num_ranks, tile_rows=tile)
 
 
 def _columns(values: Any, cells: int) -> list[Array]:
@@ -198,7 +196,7 @@ def _columns(values: Any, cells: int) -> list[Array]:
 
 
 def collective_time_s(work: RankWork, machine: Machine, batch: Batch, p: Parameters) -> Any:
-    """Seconds of AllReduce (network and skew), expert exchange and pipeline hops of one pass (docs/model.md, eq. A1)."""
+    """Seconds of AllReduce (network, skew), expert exchange and pipeline hops of a pass (docs/model.md, eq. A1)."""
     size = batch.rows * (work.hidden_size * _ACTIVATION_BYTES)
     parallel = machine.parallel
     total: Any = 0.0
@@ -250,6 +248,7 @@ class StepMode:
 
     graph: str  # "full", "piecewise", "none": while the rows fit in a captured graph
     graph_limit_tokens: Any  # rows beyond it run without a graph; one number, or one a cell
+    baseline_graph: str  # what the same step would replay if nothing were drafted
     synchronous_baseline: bool  # the engine runs without async scheduling even when it does not speculate
     speculation: bool
     loses_async: bool  # turning the method on turns async scheduling off
@@ -262,14 +261,21 @@ def engine_parts(work: RankWork, machine: Machine, batch: Batch, p: Parameters, 
     gpu_s = sum(parts.values())
     sequences = batch.sequences
     host = p.host_step_s + p.sequence_overhead_s * sequences + p.token_overhead_s * batch.tokens
-    parts["overhead"] = parts["overhead"] + host + graph_loss_s(work, gpu_s, p, batch.rows, mode)
+    loss = graph_loss_s(work, gpu_s, p, batch.rows, mode)
+    usual = (
+        loss
+        if mode.graph == mode.baseline_graph
+        else np.minimum(loss, graph_loss_s(work, gpu_s, p, batch.rows, replace(mode, graph=mode.baseline_graph)))
+    )
+    parts["overhead"] = parts["overhead"] + host + usual
     parts["sampling"] = sampling_time_s(work, machine, batch, p)
     if mode.synchronous_baseline:
         parts["overhead"] = parts["overhead"] + p.synchronous_step_s
     parts["speculation_overhead"] = 0.0
     parts["verify_path"] = 0.0
     if mode.speculation:
-        parts["speculation_overhead"] = p.synchronous_step_s if mode.loses_async else p.speculation_step_s
+        software = p.synchronous_step_s if mode.loses_async else p.speculation_step_s
+        parts["speculation_overhead"] = software + (loss - usual)
         if mode.rows_as_prefill:
             parts["verify_path"] = verify_path_time_s(work, batch, p)
     parts["drafter"] = 0.0
@@ -315,4 +321,4 @@ def verify_path_time_s(work: RankWork, batch: Batch, p: Parameters) -> Any:
     tokens, penalty = np.array(table["context_tokens"], float), np.array(table["penalty_ms"], float) * MS
     slope = (penalty[-1] - penalty[-2]) / (tokens[-1] - tokens[-2])
     time_s = np.interp(context, tokens, penalty) + slope * np.maximum(context - tokens[-1], 0.0)
-    return p.verify_path_scale * time_s * (work.num_attention_calls / table["num_layers"])
+    return p.verify_path_applies * p.verify_path_scale * time_s * (work.num_attention_calls / table["num_layers"])

@@ -137,6 +137,7 @@ def baseline_step(system: System, p: Parameters, sequences: Array, context_token
     step = StepMode(
         graph=mode.uniform_decode_graph,
         graph_limit_tokens=float(graph_limit_tokens(mode)),
+        baseline_graph=mode.uniform_decode_graph,
         synchronous_baseline=not mode.async_scheduling,
         speculation=False,
         loses_async=False,
@@ -173,6 +174,7 @@ class _Drafting:
         return StepMode(
             graph=mode.uniform_decode_graph if uniform else mode.mixed_decode_graph,
             graph_limit_tokens=np.array([float(graph_limit_tokens(self.system.mode(int(k)))) for k in self.lengths]),
+            baseline_graph=baseline.uniform_decode_graph,
             synchronous_baseline=not baseline.async_scheduling,
             speculation=True,
             loses_async=baseline.async_scheduling and not mode.async_scheduling,
@@ -194,7 +196,10 @@ def _signature(mode: EngineMode) -> tuple[Any, ...]:
 def speculative_step(
     system: System, p: Parameters, lengths: NDArray[np.int_], sequences: Array, draft_probability: Any
 ) -> StepCost:
-    """The mean step with speculation for cells of draft length and requests per replica; parts `(num_draws, num_cells)`."""
+    """The mean step with speculation for cells of draft length and requests per replica.
+
+    Parts have shape `(num_draws, num_cells)`.
+    """
     groups: dict[tuple[Any, ...], list[int]] = {}
     for i, k in enumerate(lengths):
         groups.setdefault(_signature(system.mode(int(k))), []).append(i)
@@ -218,7 +223,9 @@ def _group_step(drafting: _Drafting, p: Parameters, draft_probability: Any) -> S
     drafted = sequences * draft_probability / np.maximum(1.0 - nobody, 1e-12)
     drafted = np.minimum(np.maximum(drafted, np.minimum(sequences, 1.0)), sequences)
     idle, busy = _idle_step(drafting, p), _drafted_step(drafting, p, drafted, uniform=False)
-    return StepCost({name: busy.parts_s[name] + nobody * (idle.parts_s[name] - busy.parts_s[name]) for name in STEP_PARTS})
+    return StepCost(
+        {name: busy.parts_s[name] + nobody * (idle.parts_s[name] - busy.parts_s[name]) for name in STEP_PARTS}
+    )
 
 
 def _drafted_step(drafting: _Drafting, p: Parameters, drafted: Any, *, uniform: bool) -> StepCost:
@@ -250,11 +257,14 @@ def _idle_step(drafting: _Drafting, p: Parameters) -> StepCost:
 def _padded(mode: EngineMode, tokens: Array, uniform: bool, query_len: int) -> Array:
     """Rows that run, as floats; a mean token count between two integers takes the graph of the larger."""
     rows = padded_tokens(mode, np.ceil(tokens - 1e-9), uniform, query_len)
-    return np.maximum(np.asarray(rows, dtype=float), tokens)
+    return np.asarray(np.maximum(np.asarray(rows, dtype=float), tokens))
 
 
 def _finished(parts: dict[str, Any], batch: Batch, p: Parameters) -> StepCost:
-    draws = max(np.size(p.kernel_floor_s), *(np.shape(parts[name])[0] if np.ndim(parts[name]) == 2 else 1 for name in STEP_PARTS))
+    draws = max(
+        np.size(p.kernel_floor_s),
+        *(np.shape(parts[name])[0] if np.ndim(parts[name]) == 2 else 1 for name in STEP_PARTS),
+    )
     shape = (draws, len(batch.query_tokens))
     return StepCost({name: np.broadcast_to(np.asarray(parts[name], dtype=float), shape) for name in STEP_PARTS})
 
@@ -271,7 +281,15 @@ def prefill_cost(system: System, p: Parameters, sequences: Array, step_s: Array)
     batch = Batch(others, others, np.ones_like(sequences), system.context_tokens, others + chunk, chunk, before)
     parts = forward_parts(system.work, system.machine, batch, p)
     gpu_s = sum(parts.values())
-    step = StepMode(mode.mixed_decode_graph, float(graph_limit_tokens(mode)), False, False, False, False)
+    step = StepMode(
+        graph=mode.mixed_decode_graph,
+        graph_limit_tokens=float(graph_limit_tokens(mode)),
+        baseline_graph=mode.mixed_decode_graph,
+        synchronous_baseline=False,
+        speculation=False,
+        loses_async=False,
+        rows_as_prefill=False,
+    )
     loss = graph_loss_s(system.work, gpu_s, p, batch.rows, step)
     mixed = gpu_s + p.host_step_s + p.token_overhead_s * others + loss
     return PrefillCost(steps * np.maximum(mixed - step_s, 0.0), steps)

@@ -39,7 +39,7 @@ def load_weights(deployment: Deployment, loads: Sequence[int]) -> Array:
     workload = deployment.workload
     if workload.weights is not None and tuple(loads) == tuple(workload.concurrency):
         weights = np.array(workload.weights, dtype=float)
-        return weights / weights.sum()
+        return np.asarray(weights / weights.sum())
     return np.full(len(loads), 1.0 / len(loads))
 
 
@@ -81,13 +81,13 @@ def _limits_kept(deployment: Deployment, arm: ArmResult) -> NDArray[np.bool_]:
 
 
 def _keeps_limits(deployment: Deployment, point: ArmResult) -> NDArray[np.bool_]:
-    return _limits_kept(deployment, point)[0]
+    return np.asarray(_limits_kept(deployment, point)[0])
 
 
 def _goodput(
     deployment: Deployment, scores: Scores, order: Array, baseline: ArmResult, speculative: ArmResult
 ) -> Array:
-    """Throughput that keeps the limits relative to the baseline's over the whole traffic, `(num_draws, lengths, loads)`.
+    """Throughput that keeps the limits over the baseline's in the whole traffic, `(num_draws, lengths, loads)`.
 
     Weighted over the loads it is the ratio of goodputs. A baseline that keeps the limits nowhere has goodput 0: then
     anything that does counts as 1 plus its throughput relative to the baseline's.
@@ -137,8 +137,8 @@ def pick_static(scores: Scores, min_probability: float) -> Pick:
 def pick_schedule(scores: Scores, min_probability: float, max_num_seqs: int) -> list[list[int]]:
     """Draft length by batch size, `[[lo, hi, k], ...]`, inclusive, from 1 to `max_num_seqs`.
 
-    At each load the allowed length with the largest median gain that is better with `min_probability`; ranges meet
-    halfway (geometrically) between neighbouring loads, equal neighbours are merged.
+    At each load the allowed length with the largest median gain, where better with at least `min_probability`;
+    ranges meet halfway (geometrically) between neighbouring loads, equal neighbours are merged.
     """
     chosen = []
     for j in range(len(scores.loads)):
@@ -153,7 +153,7 @@ def pick_schedule(scores: Scores, min_probability: float, max_num_seqs: int) -> 
     low = 1
     for j, k in enumerate(chosen):
         last = j == len(chosen) - 1
-        high = max_num_seqs if last else int(round((scores.loads[j] * scores.loads[j + 1]) ** 0.5))
+        high = max_num_seqs if last else round((scores.loads[j] * scores.loads[j + 1]) ** 0.5)
         high = max(min(high, max_num_seqs), low)
         if rows and rows[-1][2] == k:
             rows[-1][1] = high

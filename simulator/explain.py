@@ -3,8 +3,7 @@
 import numpy as np
 
 from hwmodel.drafters import MODEL_FREE_METHODS, NGRAM_METHODS
-from hwmodel.moe import Routing, expected_distinct
-from hwmodel.rank import MoeWork
+from hwmodel.moe import Routing, expected_distinct, uniform_distinct
 from hwmodel.step import STEP_PARTS
 from hwmodel.units import MS
 from simulator.closed_form import Cell, Grid, capacity, speculative_step
@@ -59,16 +58,10 @@ def distinct_experts(study: Study, cell: Cell) -> JsonObject | None:
         "tokens": tokens,
         "baseline": union(routing, requests),
         "speculative": union(routing, tokens),
-        "uniform": uniform_union(block, tokens),
+        "uniform": uniform_distinct(block.num_experts, block.num_experts_per_tok, tokens),
         "num_experts": block.num_experts,
         "routing_model": f"popularity sigma {sigma:.2f}, stickiness {rho:.2f}, memory {memory:.1f} within a request",
     }
-
-
-def uniform_union(block: MoeWork, tokens: float) -> float:
-    """Distinct experts of independent tokens with equally likely experts: N (1 - (1 - K/N)^T) (MoESD, 2505.19645)."""
-    n, k = block.num_experts, block.num_experts_per_tok
-    return n * (1.0 - (1.0 - k / n) ** tokens)
 
 
 def explain_cell(study: Study, cell: Cell, grid: Grid, column: int) -> list[str]:
@@ -101,7 +94,9 @@ def difference_sentence(study: Study, cell: Cell, base: dict[str, float], spec: 
     """What speculation adds to the mean step, part by part."""
     change = {name: spec[name] - base[name] for name in STEP_PARTS}
     total = sum(spec.values())
-    shown = [name for name in sorted(change, key=lambda n: -abs(change[n])) if abs(change[name]) >= _MENTIONED_SHARE * total]
+    shown = [
+        name for name in sorted(change, key=lambda n: -abs(change[n])) if abs(change[name]) >= _MENTIONED_SHARE * total
+    ]
     always = ("speculation_overhead", "verify_path", "experts", "allreduce")
     shown += [name for name in always if name not in shown and change[name] > 0.0]
     parts = ", ".join(f"{_PART_WORDS[name]} {change[name] / MS:+.2f} ms" for name in shown)
@@ -123,8 +118,9 @@ def drafted_step_sentence(study: Study, cell: Cell, grid: Grid, column: int) -> 
     probability = study.acceptance.median_draft_probability
     path = float(with_draft.parts_s["verify_path"][0, 0])
     return (
-        f"About {probability:.0%} of the steps carry a draft; such a step takes {milliseconds(float(with_draft.total_s[0, 0]))}"
-        f" ({milliseconds(path)} of it verify path), one without {milliseconds(float(without.total_s[0, 0]))}."
+        f"About {probability:.0%} of the steps carry a draft; such a step takes"
+        f" {milliseconds(float(with_draft.total_s[0, 0]))} ({path / MS:.1f} of it verify path), one without"
+        f" {milliseconds(float(without.total_s[0, 0]))}."
     )
 
 
@@ -134,8 +130,8 @@ def experts_sentence(study: Study, cell: Cell) -> str | None:
     if counts is None:
         return None
     return (
-        f"Verifying {counts['tokens']} tokens reads {counts['speculative']:.1f} of {counts['num_experts']} experts per MoE layer"
-        f" instead of {counts['baseline']:.1f} (routing model: {counts['routing_model']};"
+        f"Verifying {counts['tokens']} tokens reads {counts['speculative']:.1f} of {counts['num_experts']} experts"
+        f" per MoE layer instead of {counts['baseline']:.1f} (routing model: {counts['routing_model']};"
         f" independent uniform tokens would read {counts['uniform']:.1f})."
     )
 
@@ -176,7 +172,10 @@ def settling_observations(study: Study, num_speculative_tokens: int) -> list[str
             "To settle it: vllm:spec_decode_num_drafts / decode steps (inter_token_latency count) is the share of steps"
             " with a draft; above 0.5 the cost would be expert and AllReduce work, near 0.1 it cannot be."
         )
-        lines.append("To settle it: run draftcast replay on recorded outputs; it needs no restart and replaces the acceptance prior.")
+        lines.append(
+            "To settle it: count accepted drafts in recorded outputs (acceptance of this file); it needs no restart and"
+            " replaces the acceptance prior."
+        )
     if baseline.async_scheduling and not mode.async_scheduling:
         lines.append(
             "To settle it: a baseline run with --no-async-scheduling isolates the per-step software cost (one restart,"
@@ -184,12 +183,21 @@ def settling_observations(study: Study, num_speculative_tokens: int) -> list[str
         )
     if mode.multi_token_rows_as_prefill:
         lines.append(
-            "To settle it: the latency of drafted steps at two contexts; if it is flat in context, the verify path is not to blame."
+            "To settle it: the latency of drafted steps at two contexts; if it is flat in context, the verify path is"
+            " not to blame."
         )
     if method not in MODEL_FREE_METHODS and study.acceptance.is_prior:
-        lines.append(f"To settle it: one restart with {method} k=3 and a concurrency sweep; acceptance is the widest part of the interval.")
-    if study.system.parallel.tensor > 1 and study.system.machine.allreduce.kind != "user" and not study.deployment.measured:
-        lines.append("To narrow it: nccl-tests (all_reduce_perf) on this box, and one baseline TPOT under [[measured]].")
+        lines.append(
+            f"To settle it: one restart with {method} k=3 and a concurrency sweep: acceptance is only a prior so far."
+        )
+    if (
+        study.system.parallel.tensor > 1
+        and study.system.machine.allreduce.kind != "user"
+        and not study.deployment.measured
+    ):
+        lines.append(
+            "To narrow it: nccl-tests (all_reduce_perf) on this box, and one baseline TPOT under [[measured]]."
+        )
     return lines
 
 
@@ -199,7 +207,9 @@ def conflict_notes(study: Study) -> list[str]:
     for label, residual in zip(study.posterior.labels, study.posterior.residuals, strict=True):
         if abs(residual) > _SURPRISE:
             side = "more" if residual > 0 else "less"
-            notes.append(f"the measured {label} is {abs(residual):.1f} noise widths {side} than the model can reach: check it")
+            notes.append(
+                f"the measured {label} is {abs(residual):.1f} noise widths {side} than the model can reach: check it"
+            )
     for prior, z in zip(study.system.priors.priors, study.posterior.mode, strict=True):
         if abs(z) > _SURPRISE:
             notes.append(
@@ -231,9 +241,9 @@ def gain_end_sentence(study: Study, num_speculative_tokens: int) -> str:
     """The load at which the gain ends, in words."""
     end, limit, name = gain_end(study, num_speculative_tokens)
     words = {"kv_cache": "the KV cache holds", "max_num_seqs": "max_num_seqs allows", "does_not_fit": "fit"}[name]
+    k, limits = num_speculative_tokens, f"{limit} requests, which {words}"
     if end is None:
-        return f"With k={num_speculative_tokens} the gain does not end before the limit: {limit} requests, which {words} (median)."
+        return f"With k={k} the gain does not end before the limit: {limits} (median)."
     if end == 0.0:
-        return f"With k={num_speculative_tokens} there is no gain at any load up to the limit of {limit} requests, which {words} (median)."
-    return f"With k={num_speculative_tokens} the gain ends near concurrency {end:.0f} (median); the limit is {limit} requests, which {words}."
-
+        return f"With k={k} there is no gain at any load up to the limit of {limits} (median)."
+    return f"With k={k} the gain ends near concurrency {end:.0f} (median); the limit is {limits}."

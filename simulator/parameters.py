@@ -7,6 +7,7 @@ facts (`simulator.posterior`) all work in the same coordinates.
 import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -18,16 +19,21 @@ from hwmodel.parameters import Parameters, fitted_values, prior_table, si_name
 Array = NDArray[np.float64]
 
 _FIXED_LOG_SD = 0.0
+_KINDS = {"lognormal": "median", "normal": "mean", "switch": "probability"}  # kind -> its key in priors.toml
 
 
 @dataclass(frozen=True, slots=True)
 class Prior:
-    """One parameter: log-normal (`center` is its median, `spread` the log-sd) or normal, cut to [low, high]; file units."""
+    """One parameter in file units, cut to [low, high].
+
+    `kind` is "lognormal" (`center` is the median, `spread` the log-sd), "normal", or "switch": 1 with probability
+    `center`, else 0.
+    """
 
     name: str
     center: float
     spread: float
-    lognormal: bool
+    kind: str
     low: float
     high: float
     source: str
@@ -35,8 +41,17 @@ class Prior:
     def values(self, z: Array) -> Array:
         """The parameter in SI units at standard-normal coordinates `z`, any shape."""
         factor = si_name(self.name)[1]
-        raw = self.center * np.exp(self.spread * z) if self.lognormal else self.center + self.spread * z
+        if self.kind == "switch":
+            return np.where(z < _quantile(self.center), 1.0, 0.0)
+        raw = self.center * np.exp(self.spread * z) if self.kind == "lognormal" else self.center + self.spread * z
         return np.clip(raw, self.low, self.high) * factor
+
+
+def _quantile(probability: float) -> float:
+    """The standard-normal quantile, infinite at 0 and 1."""
+    if 0.0 < probability < 1.0:
+        return NormalDist().inv_cdf(probability)
+    return np.inf if probability >= 1.0 else -np.inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +74,7 @@ class PriorSet:
         return PriorSet(tuple(changes.get(p.name, p) for p in self.priors))
 
     def __getitem__(self, name: str) -> Prior:
+        """The prior of one parameter by its file name."""
         return next(p for p in self.priors if p.name == name)
 
 
@@ -75,10 +91,9 @@ def prior_set(*, sm_arch: str, interconnect: str, engine: str, attention_backend
         medians.update(fits.get(table, {}).get(key, {}))
     priors = []
     for name, row in prior_table().items():
-        lognormal = "median" in row
-        center, spread = (row["median"], row["log_sd"]) if lognormal else (row["mean"], row["sd"])
-        low, high = row["low"], row["high"]
-        priors.append(Prior(name, medians.get(name, center), spread, lognormal, low, high, row["source"]))
+        kind = next(k for k, key in _KINDS.items() if key in row)
+        center, spread = row[_KINDS[kind]], row.get("log_sd", row.get("sd", 0.0))
+        priors.append(Prior(name, medians.get(name, center), spread, kind, row["low"], row["high"], row["source"]))
     return PriorSet(tuple(priors))
 
 
@@ -103,12 +118,15 @@ def _user_prior(prior: Prior, value: Any) -> Prior:
         center, spread = float(read["median"]), float(read["log_sd"])
     if not prior.low <= center <= prior.high:
         raise InputError(f"parameters.{prior.name}: got {center:g}, allowed {prior.low:g} to {prior.high:g}")
+    if prior.kind == "switch":
+        return replace(prior, center=center, source="deployment file")
     if center <= 0.0 and spread > 0.0:
         raise InputError(f"parameters.{prior.name}: a median of {center:g} cannot have a log_sd; give the number alone")
-    return replace(prior, center=center, spread=spread, lognormal=center > 0.0, source="deployment file")
+    kind = "lognormal" if center > 0.0 else "normal"
+    return replace(prior, center=center, spread=spread, kind=kind, source="deployment file")
 
 
 def standard_draws(num_draws: int, num_parameters: int, rng: np.random.Generator) -> Array:
-    """Standard-normal coordinates `(num_draws, num_parameters)`, columns centred so that medians are those of the prior."""
+    """Standard-normal coordinates `(num_draws, num_parameters)` in mirrored pairs: their medians are the priors'."""
     half = rng.standard_normal(((num_draws + 1) // 2, num_parameters))
     return np.concatenate([half, -half])[:num_draws]

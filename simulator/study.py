@@ -16,6 +16,7 @@ from simulator.closed_form import (
     Cell,
     Grid,
     Load,
+    PrefillCost,
     acceptance_arrays,
     arm,
     baseline_step,
@@ -34,18 +35,20 @@ Array = NDArray[np.float64]
 
 DEFAULT_DRAWS = 2000
 _TIME_NOISE = 0.01  # a mean over some hundred requests on a warm server; relative_noise says otherwise
+_ROUTING = frozenset({"popularity_sigma", "stickiness", "routing_memory"})
 _SHARE_NOISE = 0.03  # of the logit: a profiler's share, about 0.7 points at one half
 
 
 @dataclass(frozen=True)
 class Study:
-    """A deployment with its uncertainty. `z` are parameter coordinates `(num_draws, num_parameters)` after conditioning."""
+    """A deployment with its uncertainty; `z` are the conditioned parameter coordinates `(num_draws, num_parameters)`."""
 
     system: System
     acceptance: AcceptanceDraws
     posterior: Posterior
     z: Array
     model_error_z: Array  # (num_draws, 1) standard normal: one error a draw, shared by all cells
+    notes: tuple[str, ...] = ()
 
     @property
     def deployment(self) -> Deployment:
@@ -65,7 +68,7 @@ class Study:
     @cached_property
     def kv_cache_tokens(self) -> float | None:
         """The KV cache size that the baseline's engine logged, if told."""
-        return logged_kv_cache_tokens(self.system)
+        return logged_kv_cache_tokens(self.system) if self.deployment.measured_on is self.deployment else None
 
     def grid(self, cells: Sequence[Cell], *, point: bool) -> Grid:
         """Both arms over the cells: at the posterior median (`point`) or for every draw."""
@@ -95,9 +98,32 @@ def build_study(deployment: Deployment, *, k_max: int, num_draws: int = DEFAULT_
         ngram_variant=system.mode(max(k_max, 1)).ngram_variant,
         context_tokens=system.context_tokens,
     )
-    posterior = condition_on_measured(system)
+    posterior, carried = posterior_of(system)
     errors = standard_draws(num_draws, 1, streams[2])
-    return Study(system, acceptance, posterior, posterior.draws(standard), errors)
+    return Study(system, acceptance, posterior, posterior.draws(standard), errors, carried)
+
+
+def posterior_of(system: System) -> tuple[Posterior, tuple[str, ...]]:
+    """The posterior for a system from the facts of the deployment that they were measured on, and a note if another.
+
+    A parameter whose prior is the same in both carries over; on another GPU or engine only the routing does, for
+    another model everything but the routing.
+    """
+    origin = system.deployment.measured_on
+    if origin is system.deployment:
+        return condition_on_measured(system), ()
+    measured = build_system(origin)
+    posterior = condition_on_measured(measured)
+    same_machine = measured.gpu == system.gpu and origin.engine.name == system.deployment.engine.name
+    same_model = measured.shape.name == system.shape.name
+    keep = []
+    for ours, theirs in zip(system.priors.priors, measured.priors.priors, strict=True):
+        belongs = same_model if ours.name in _ROUTING else same_machine
+        keep.append(belongs and (ours.center, ours.spread, ours.kind) == (theirs.center, theirs.spread, theirs.kind))
+    note = "the [[measured]] facts describe the deployment before the overrides; they count for unchanged parameters"
+    if not same_machine:
+        note = "the [[measured]] facts belong to another machine or engine and are left out"
+    return posterior.carried(np.array(keep)), (note,)
 
 
 def condition_on_measured(system: System) -> Posterior:
@@ -134,7 +160,9 @@ def _predicted(system: System, p: Parameters, fact: Measured) -> Array:
     load = Load.of([fact.concurrency], [capacity(system, 0, logged_kv_cache_tokens(system))])
     sequences = load.sequences(system)
     step = baseline_step(system, p, sequences, float(fact.context_tokens or system.context_tokens))
-    result = arm(system, step, prefill_cost(system, p, sequences, step.total_s), 1.0, load)
+    alone = fact.concurrency == 1 and not fact.throughput_tokens_per_s  # nobody else's prompt, and its own is not in it
+    prefill = PrefillCost(np.zeros((1, 1)), 0.0) if alone else prefill_cost(system, p, sequences, step.total_s)
+    result = arm(system, step, prefill, 1.0, load)
     columns = []
     if fact.tpot_ms:
         columns.append(np.log(result.tpot_s))

@@ -1,7 +1,7 @@
 """A deployment resolved into what costs are computed from: cards, layout, curve, engine modes, drafter, priors."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from hwmodel.models import load_model
 from hwmodel.rank import Parallelism, RankWork, rank_work
 from hwmodel.specs import Gpu, ModelShape
 from hwmodel.step import Machine
-from hwmodel.units import GB, US
+from hwmodel.units import GB, KIB, US
 from simulator.deployment import Deployment
 from simulator.parameters import Prior, PriorSet, prior_set, with_user_values
 
@@ -89,7 +89,7 @@ def build_system(deployment: Deployment) -> System:
         return modes[num_speculative_tokens]
 
     machine = Machine(gpu, parallel, curve, interconnect, mode(0).attention_backend, _dense_format(shape))
-    kv_bytes = kv_element_bytes(engine.kv_cache_dtype)
+    kv_bytes = kv_element_bytes(engine.kv_cache_dtype, shape)
     drafter = resolve_drafter(deployment, shape, machine, kv_bytes)
     return System(
         deployment=deployment,
@@ -123,19 +123,21 @@ def check_layout(shape: ModelShape, parallel: Parallelism) -> None:
         raise InputError(f"engine.expert_parallel: got true, but {shape.name} has no experts; allowed: false")
 
 
-def kv_element_bytes(kv_cache_dtype: str | None) -> float:
-    """Bytes of one cache element: 2 (BF16) unless the type says otherwise."""
+def kv_element_bytes(kv_cache_dtype: str | None, shape: ModelShape) -> float:
+    """Bytes of one cache element: as the model's arithmetic (BF16, or FP32 for such a model) unless given."""
     name = (kv_cache_dtype or "auto").lower()
+    if name == "auto" and shape.quantization == "fp32":
+        name = "fp32"
     return next((size for start, size in _KV_ELEMENT_BYTES if name.startswith(start)), _BF16_BYTES)
 
 
 def resolve_interconnect(deployment: Deployment, gpu: Gpu) -> tuple[str, str]:
     """The interconnect class and a sentence where it was found rather than stated."""
     hardware = deployment.hardware
-    if hardware.interconnect:
-        return hardware.interconnect, ""
     if deployment.num_gpus_used == 1:
         return "none", ""
+    if hardware.interconnect:
+        return hardware.interconnect, ""
     if hardware.topology:
         from simulator.topology import classify, parse_topology
 
@@ -163,7 +165,9 @@ def resolve_curve(deployment: Deployment, gpu: Gpu, interconnect: str) -> AllRed
         from simulator.nccl_tests import parse_nccl_tests
 
         return parse_nccl_tests(read_text(hardware.nccl_tests), Path(hardware.nccl_tests).name, expected_ranks=ranks)
-    return allreduce_curve(gpu, ranks, interconnect, hardware.allreduce_algorithm)
+    limit = hardware.allreduce_one_shot_max_kib
+    largest = None if limit is None else limit * KIB
+    return allreduce_curve(gpu, ranks, interconnect, hardware.allreduce_algorithm, largest)
 
 
 def resolve_drafter(deployment: Deployment, shape: ModelShape, machine: Machine, kv_bytes: float) -> Drafter:
@@ -209,7 +213,7 @@ def resolve_priors(deployment: Deployment, machine: Machine, shape: ModelShape) 
 
     def stated(name: str, center: float, spread: float, source: str) -> None:
         old = priors[name]
-        changes[name] = Prior(name, center, spread, True, min(old.low, center), max(old.high, center), source)
+        changes[name] = Prior(name, center, spread, "lognormal", min(old.low, center), max(old.high, center), source)
 
     if machine.allreduce.kind == "user":
         for name, spread in _MEASURED_CURVE_LOG_SD.items():
@@ -229,10 +233,14 @@ def resolve_priors(deployment: Deployment, machine: Machine, shape: ModelShape) 
             old.name,
             hardware.host_overhead_ms,
             0.0,
-            False,
+            "normal",
             0.0,
             max(old.high, hardware.host_overhead_ms),
             "deployment file",
+        )
+    if deployment.engine.attention_backend:
+        changes["verify_path_applies"] = replace(
+            priors["verify_path_applies"], center=1.0, source="engine.attention_backend"
         )
     return with_user_values(priors.replaced(changes), deployment.parameters)
 

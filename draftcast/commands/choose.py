@@ -30,10 +30,10 @@ def command(
     from draftcast import api
 
     choice = api.choose(
-        request.load(),
+        request.load(method),
         num_speculative_tokens=num_speculative_tokens,
         concurrency=concurrency,
-        method=method,
-        **request.draws,
+        num_draws=request.num_draws,
+        seed=request.seed,
     )
     show(choice.to_dict(), as_json=request.as_json, view="choose")

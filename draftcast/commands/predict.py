@@ -23,10 +23,10 @@ def command(request: Request, num_speculative_tokens: int | None, concurrency: i
     from draftcast import api
 
     prediction = api.predict(
-        request.load(),
+        request.load(method),
         num_speculative_tokens=num_speculative_tokens,
         concurrency=concurrency,
-        method=method,
-        **request.draws,
+        num_draws=request.num_draws,
+        seed=request.seed,
     )
     show(prediction.to_dict(), as_json=request.as_json, view="predict")

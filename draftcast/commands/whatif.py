@@ -29,7 +29,7 @@ def command(request: Request, varied: tuple[str, ...]) -> None:
         if not equals or not key.strip() or not values.strip():
             raise InputError(f"--vary: got {text!r}; allowed: KEY=V1,V2 such as hardware.num_gpus=4,8")
         vary.setdefault(key.strip(), []).extend(plain_value(value) for value in split_values(values))
-    result = api.whatif(request.load(), vary, **request.draws)
+    result = api.whatif(request.load(), vary, num_draws=request.num_draws, seed=request.seed)
     show(result.to_dict(), as_json=request.as_json, view="whatif")
 
 

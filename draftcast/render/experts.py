@@ -25,6 +25,6 @@ def render(result: Mapping[str, Any], page: Page) -> None:
         for point in result["curve"]
     ]
     page.table(("tokens in the step", "experts read", "of all", "if uniform"), rows)
-    unset = [name.replace("_", " ") for name in ("popularity_sigma", "stickiness") if inputs.get(name) is None]
-    if unset:
-        page.text(f"Priors, not measured for this model: {', '.join(unset)}. Options of the same names replace them.")
+    if inputs["priors"]:
+        values = ", ".join(f"{name.replace('_', ' ')} {inputs[name]:g}" for name in inputs["priors"])
+        page.text(f"Priors, not measured for this model: {values}. Options of the same names replace them.")

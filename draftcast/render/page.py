@@ -57,7 +57,7 @@ class Page:
 
     def table(self, columns: Sequence[str], rows: Iterable[Sequence[str]], num_texts: int = 1) -> None:
         """A table whose first `num_texts` columns are text and whose others are numbers, which are never broken."""
-        table = Table(box=SIMPLE_HEAD, padding=CELL_PADDING, show_edge=False)
+        table = Table(box=SIMPLE_HEAD, padding=CELL_PADDING, collapse_padding=True, pad_edge=False, show_edge=False)
         for index, column in enumerate(columns):
             text = index < num_texts
             side: Literal["left", "right"] = "left" if text else "right"
@@ -77,7 +77,7 @@ class Page:
 
     def words(self, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
         """A table of texts; the last column takes the width that is left."""
-        table = Table(box=SIMPLE_HEAD, padding=CELL_PADDING, show_edge=False)
+        table = Table(box=SIMPLE_HEAD, padding=CELL_PADDING, collapse_padding=True, pad_edge=False, show_edge=False)
         for index, column in enumerate(columns):
             table.add_column(one_line(column), overflow="fold", no_wrap=index == 0)
         self._table(table, rows)

@@ -1,6 +1,7 @@
 """Attention blocks as a configuration describes them: grouped-query, latent (MLA) and the sparse indexer."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 from hwmodel.hf.fields import Fields, divides
 from hwmodel.hf.formats import WeightFormat
@@ -14,8 +15,7 @@ _NORMED_QUERY = {"qwen3", "qwen3_moe", "qwen3_next", "qwen3_5_moe_text", "qwen3_
 _QUERY_AND_GATE = 2
 
 
-@dataclass(frozen=True, slots=True)
-class AttentionPlan:
+class AttentionPlan(NamedTuple):
     """One attention block before its formats are known.
 
     `loose_parameters` (norms, sinks, convolutions) stay in the plain format on every rank; `spec` holds the

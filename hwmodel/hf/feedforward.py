@@ -1,6 +1,6 @@
 """Feed-forward blocks as a configuration describes them: which layers have experts, and how large they are."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from hwmodel.hf.fields import MAX_EXPERTS, Fields
 from hwmodel.hf.formats import WeightFormat
@@ -23,8 +23,7 @@ _BIASED_EXPERTS = {"gpt_oss"}
 _BIASED_ROUTER = {"gpt_oss", "deepseek_v3", "deepseek_v32", "kimi_k2", "glm4_moe", "glm_moe_dsa", "minimax_m2"}
 
 
-@dataclass(frozen=True, slots=True)
-class FfnPlan:
+class FfnPlan(NamedTuple):
     """One feed-forward block before its formats are known: `dense` linear layers, or those of one expert each."""
 
     dense: tuple[Linear, ...] = ()

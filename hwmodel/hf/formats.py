@@ -1,7 +1,7 @@
 """How many bytes one weight matrix takes in a storage format, scales included."""
 
 import math
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from hwmodel.units import BITS_PER_BYTE
 
@@ -10,8 +10,7 @@ _HALF_BITS = 16
 _BYTE_BITS = 8
 
 
-@dataclass(frozen=True, slots=True)
-class WeightFormat:
+class WeightFormat(NamedTuple):
     """Storage of a matrix: *bits* a value, and scales per group, per block, per output channel or none.
 
     `group_size` runs along the input dimension; each group has a scale of `scale_bits` and, where asymmetric, a

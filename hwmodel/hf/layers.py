@@ -1,7 +1,8 @@
 """Which attention and which feed-forward block each layer has, and the layers of a model with equal ones merged."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 from hwmodel.hf.attention import AttentionPlan, attention, grouped_query, latent
 from hwmodel.hf.compressed_attention import compressed, hyper_connection_parameters
@@ -22,8 +23,7 @@ _WINDOW_NAMES = {"sliding_attention", "chunked_attention", "local"}
 _Formats = tuple[WeightFormat, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class LayerPlan:
+class LayerPlan(NamedTuple):
     """What one layer consists of: two blocks by *kind* (equal kinds are equal blocks) and norms."""
 
     attention_kind: str
@@ -96,7 +96,7 @@ def _build_attention(fields: Fields, hidden: int, kind: str, plain: WeightFormat
     if name.startswith("latent"):
         return latent(fields, hidden, with_indexer=name == "latent-indexed")
     plan = grouped_query(fields, hidden)
-    return replace(plan, spec=replace(plan.spec, window_tokens=int(number))) if number else plan
+    return plan._replace(spec=replace(plan.spec, window_tokens=int(number))) if number else plan
 
 
 def attention_kinds(fields: Fields, count: int) -> list[str]:

@@ -1,6 +1,6 @@
 """Multi-token-prediction layers of a checkpoint: what `method: mtp` runs as a drafter."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from hwmodel.hf.feedforward import num_experts
 from hwmodel.hf.fields import MAX_LAYERS, Fields
@@ -13,8 +13,7 @@ _OWN_NAMES = ("qwen3_next", "qwen3_5", "qwen3_5_moe")  # these name the layers m
 _NORMS = 3  # of the embedding, of the hidden state, before the head
 
 
-@dataclass(frozen=True, slots=True)
-class Mtp:
+class Mtp(NamedTuple):
     """The layers, and the parameters and bytes of their projections (2 hidden -> hidden) and norms."""
 
     layers: tuple[Layer, ...] = ()

@@ -1,14 +1,13 @@
 """The pieces that a layer is made of before its storage format is known: linear layers and loose parameters."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from hwmodel.hf.formats import WeightFormat
 from hwmodel.hf.quantization import Quantization
 
 
-@dataclass(frozen=True, slots=True)
-class Linear:
+class Linear(NamedTuple):
     """One linear layer of a block: its name inside the layer and its size.
 
     A *replicated* one is held whole by every tensor-parallel rank. A *plain* one is never quantized (routers,

@@ -5,8 +5,7 @@ each `quant_method` builds it. Formats: the configs of the methods as Transforme
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from hwmodel.hf.expressions import PatternError
 from hwmodel.hf.fields import Fields, shown
@@ -29,8 +28,7 @@ _UNQUANTIZED_BITS = 16  # AutoRound writes this for modules that it leaves alone
 _NEVER: Matcher = matcher(())
 
 
-@dataclass(frozen=True, slots=True)
-class Quantization:
+class Quantization(NamedTuple):
     """Formats by module: the first of *rules* that names a module, unless *ignored* does.
 
     `plain` is the format of what is not quantized: embeddings, norms and routers always.

@@ -1,7 +1,6 @@
 """From a Hugging Face configuration to a `ModelShape`: the way through the other modules, top to bottom."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from hwmodel.hf.feedforward import num_experts
@@ -113,7 +112,7 @@ def _quantization(fields: Fields, plain: WeightFormat) -> Quantization:
         fields.assume(f"expert_dtype {shown(dtype)}: routed experts are stored as the rest of the quantization says")
         return quantization
     fields.assume("expert_dtype fp4 is read as MXFP4: groups of 32 with an 8-bit scale")
-    return replace(quantization, experts=_EXPERT_DTYPES[dtype])
+    return quantization._replace(experts=_EXPERT_DTYPES[dtype])
 
 
 def _max_positions(fields: Fields) -> int:

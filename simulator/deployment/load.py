@@ -18,6 +18,7 @@ from simulator.deployment.tables import LENGTH_DISTRIBUTIONS, Deployment
 
 _MAX_FILE_BYTES = 1_000_000  # a deployment file is a screen of text; a model file given by mistake is not
 _SHOWN_PATH = 200
+_BASELINE_TABLES = ("model", "hardware", "engine", "workload")
 _PATH_KEYS = (
     ("hardware", "nccl_tests"),
     ("hardware", "topology"),
@@ -35,15 +36,43 @@ def load_deployment(source: str | Path | Mapping[str, Any], overrides: Sequence[
     "1,4,16"; "KEY=" puts the default back. Paths in a file are relative to its folder, those in a mapping and in
     overrides to the current one. Raises InputError with one line: what, got, allowed.
     """
-    tables = _plain(source) if isinstance(source, Mapping) else read_tables(source)
-    tables, notes = lay_over(tables, overrides)
-    return _validated(tables, notes)
+    written = _plain(source) if isinstance(source, Mapping) else read_tables(source)
+    tables, notes = lay_over(_plain(written), overrides)
+    deployment = _validated(tables, notes)
+    if deployment.measured and changes_baseline(overrides):
+        deployment._measured_on = _validated_or_none(written)
+    return deployment
 
 
 def apply_overrides(deployment: Deployment, overrides: Sequence[str]) -> Deployment:
     """`deployment` with "KEY=VALUE" texts laid over it, checked again; what was stated stays stated."""
     tables, notes = lay_over(deployment.model_dump(exclude_unset=True), overrides)
-    return _validated(tables, deployment.notes + notes)
+    changed = _validated(tables, deployment.notes + notes)
+    if changed.measured and not sets_measured(overrides):
+        changed._measured_on = deployment._measured_on or (deployment if changes_baseline(overrides) else None)
+    return changed
+
+
+def changes_baseline(overrides: Sequence[str]) -> bool:
+    """Whether measured facts of the file describe another baseline than the one that results: not what was measured."""
+    return not sets_measured(overrides) and any(_root(text) in _BASELINE_TABLES for text in overrides)
+
+
+def sets_measured(overrides: Sequence[str]) -> bool:
+    """Whether the overrides state measured facts themselves: those belong to what results."""
+    return any(_root(text) == "measured" for text in overrides)
+
+
+def _root(override: str) -> str:
+    return override.split("=", 1)[0].split(".", 1)[0].strip()
+
+
+def _validated_or_none(tables: Tables) -> Deployment | None:
+    """The deployment as written, or None where it is only complete with the overrides."""
+    try:
+        return _validated(_plain(tables), ())
+    except InputError:
+        return None
 
 
 def with_method(deployment: Deployment, method: str) -> tuple[Deployment, tuple[str, ...]]:
@@ -55,7 +84,9 @@ def with_method(deployment: Deployment, method: str) -> tuple[Deployment, tuple[
     tables = deployment.model_dump(exclude_unset=True)
     notes = drop_own_keys(tables, method)
     tables.setdefault("speculation", {})["method"] = method
-    return _validated(tables, deployment.notes + notes), notes
+    changed = _validated(tables, deployment.notes + notes)
+    changed._measured_on = deployment._measured_on
+    return changed, notes
 
 
 def read_tables(path: str | Path) -> Tables:

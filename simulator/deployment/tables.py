@@ -61,6 +61,9 @@ class Hardware(BaseModel):
     allreduce_latency_us: Positive | None = Field(None, description="one AllReduce of hidden_size x 2 bytes")
     allreduce_busbw_gb_per_s: Positive | None = Field(None, description="bus bandwidth of large AllReduces")
     allreduce_algorithm: str = Field("auto", description="auto, nccl, one-shot, ...: what the engine uses")
+    allreduce_one_shot_max_kib: NonNegative | None = Field(
+        None, description="largest message that the one-shot kernel takes; default: where NCCL gets faster"
+    )
     host_overhead_ms: NonNegative | None = Field(None, description="host time per engine step, in place of its prior")
 
 
@@ -212,6 +215,7 @@ class Deployment(BaseModel):
     costs: Costs = Field(Costs.model_construct(), description="prices and the training of a draft head")
     measured: tuple[Measured, ...] = Field((), description="facts about the running baseline", strict=False)
     _notes: tuple[str, ...] = ()
+    _measured_on: "Deployment | None" = None
 
     def model_post_init(self, context: Any, /) -> None:
         """Take over the notes of the loading from the validation context."""
@@ -222,6 +226,11 @@ class Deployment(BaseModel):
     def notes(self) -> tuple[str, ...]:
         """Sentences about what the loading left out and why; to be shown on stderr."""
         return self._notes
+
+    @property
+    def measured_on(self) -> "Deployment":
+        """The deployment that the measured facts describe: this one, or what it was before overrides changed it."""
+        return self._measured_on or self
 
     @property
     def num_gpus_used(self) -> int:

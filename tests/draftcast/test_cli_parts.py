@@ -67,9 +67,16 @@ def test_experts_of_one_token_are_its_top_k_and_further_tokens_read_more(run: Ru
 
 def test_experts_says_which_parameters_are_priors(run: Run) -> None:
     words = " ".join(run("experts", "kimi-k2.5-int4", "-t", "1-4").stdout.split())
-    assert "Priors, not measured for this model: popularity sigma, stickiness" in words
-    stated = run("experts", "kimi-k2.5-int4", "-t", "1-4", "--popularity-sigma", "0.5", "--stickiness", "0.1").stdout
-    assert "Priors" not in stated
+    assert "Priors, not measured for this model: popularity sigma 0." in words
+    stated = ("--popularity-sigma", "0.5", "--stickiness", "0.1", "--routing-memory", "9")
+    assert "Priors" not in run("experts", "kimi-k2.5-int4", "-t", "1-4", *stated).stdout
+
+
+def test_experts_of_uniform_independent_routing_follow_the_formula(run: Run) -> None:
+    independent = ("--popularity-sigma", "0", "--stickiness", "0", "--routing-memory", "1e6")
+    point = strict(run("experts", "kimi-k2.5-int4", "-t", "8", *independent, "--json").stdout)["curve"][0]
+    assert point["distinct_experts_uniform"] == pytest.approx(384 * (1 - (1 - 8 / 384) ** 8))
+    assert point["distinct_experts"] == pytest.approx(point["distinct_experts_uniform"], rel=0.01)
 
 
 def test_tokens_of_more_requests_read_more_experts(run: Run) -> None:

@@ -64,6 +64,39 @@ def test_a_key_that_the_launch_repeats_is_no_error(deployment_file: Path) -> Non
     assert expand_with_notes(str(deployment_file)).tables is not None
 
 
+def test_the_file_may_ask_about_another_model_and_drafter_than_the_launch_runs(deployment_file: Path) -> None:
+    deployment_file.write_text(
+        f"[model]\nconfig = 'my.json'\n[speculation]\nmethod = 'mtp'\n[engine]\nlaunch = '{LAUNCH}'\n", encoding="utf-8"
+    )
+    tables = expand_with_notes(str(deployment_file)).tables
+    assert tables is not None
+    assert tables["speculation"] == {"method": "mtp"}
+    assert tables["model"]["config"].endswith("my.json")
+
+
+def test_what_the_file_leaves_out_about_the_drafter_is_the_launchs(deployment_file: Path) -> None:
+    config = '{"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 4}'
+    deployment_file.write_text(
+        f'[speculation.acceptance]\nrate = 0.5\n[engine]\nlaunch = """{LAUNCH} --speculative-config \'{config}\'"""\n',
+        encoding="utf-8",
+    )
+    tables = expand_with_notes(str(deployment_file)).tables
+    assert tables is not None
+    assert tables["speculation"]["method"] == "ngram"
+    assert tables["speculation"]["acceptance"] == {"rate": 0.5}
+
+
+def test_one_of_several_launches_is_chosen_by_name(tmp_path: Path) -> None:
+    compose = tmp_path / "compose.yaml"
+    services = [f"  {name}:\n    command: vllm serve m/{name} --max-num-seqs {n}\n" for name, n in (("a", 1), ("b", 2))]
+    compose.write_text("services:\n" + "".join(services), encoding="utf-8")
+    with pytest.raises(InputError, match="2 launches"):
+        expand_with_notes(str(compose))
+    tables = expand_with_notes(str(compose), "b").tables
+    assert tables is not None
+    assert tables["engine"]["max_num_seqs"] == 2
+
+
 def test_what_a_launch_leaves_out_is_asked_for_by_the_option_that_gives_it() -> None:
     with pytest.raises(InputError, match=r"the launch does not say hardware\.gpu; allowed: --gpu NAME"):
         expand_with_notes(LAUNCH).require("hardware.gpu", False, "--gpu")

@@ -12,7 +12,7 @@ def parsed(text: str) -> tuple[int, ...]:
 
 
 def request(**changes: object) -> Request:
-    fields = dict.fromkeys(("gpu", "model", "num_gpus")) | {"source": "x.toml", "overrides": ()}
+    fields = dict.fromkeys(("gpu", "model", "num_gpus", "launch")) | {"source": "x.toml", "overrides": ()}
     return Request(**(fields | {"num_draws": 2000, "seed": 0, "as_json": False} | changes))
 
 
@@ -55,6 +55,7 @@ def test_any_text_is_a_list_or_wrong_usage(text: str) -> None:
 def test_named_options_are_overrides_of_the_keys_that_they_stand_for() -> None:
     named = request(gpu="h200", num_gpus=4, model="qwen3-8b-bf16").named_overrides()
     assert named == ("hardware.gpu=h200", "hardware.num_gpus=4", "model.config=qwen3-8b-bf16")
+    assert request().named_overrides("mtp") == ("speculation.method=mtp",)
     assert request().named_overrides() == ()
 
 

@@ -167,7 +167,8 @@ def test_schedule_is_left_out_where_runner_v1_ignores_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "runner", "said"), [("0.24.0", "v2", True), ("0.33.0", "v1", True), ("0.33.0", "v2", False)]
+    ("version", "runner", "said"),
+    [("0.24.0", "v2", True), ("0.25.0", "v2", False), ("0.33.0", "v1", True), ("0.33.0", "v2", False)],
 )
 def test_schedule_on_runner_v1_costs_the_full_graphs(version: str, runner: str, said: bool) -> None:
     notes = flag(scheduled(model_runner=runner), version).notes
@@ -270,6 +271,47 @@ def test_a_draft_model_that_could_break_the_command_is_refused(name: str) -> Non
         flag(SpeculativeChoice("eagle3", 3, draft_model=name))
 
 
+COMMON = (
+    "method model num_speculative_tokens draft_tensor_parallel_size quantization max_model_len revision code_revision "
+    "prompt_lookup_max prompt_lookup_min "
+)
+V0_ONLY = "acceptance_method posterior_threshold posterior_alpha disable_mqa_scorer "
+UP_TO_0_11 = "disable_logprobs disable_log_stats enable_chunked_prefill "
+SUFFIX = (
+    "suffix_decoding_max_tree_depth suffix_decoding_max_cached_requests suffix_decoding_max_spec_factor "
+    "suffix_decoding_min_token_prob "
+)
+EAGER = "enforce_eager disable_padded_drafter_batch "
+SINCE_0_17 = "parallel_drafting use_local_argmax_reduction draft_load_config "
+SINCE_0_21 = (
+    "rejection_sample_method moe_backend synthetic_acceptance_rates synthetic_acceptance_length draft_sample_method "
+    "attention_backend "
+)
+NEWEST = (
+    "num_speculative_tokens_per_batch_size use_heterogeneous_vocab kv_cache_dtype enable_adaptive_verification "
+    "dspark_draft_topk index_share_for_mtp_iteration disable_eagle_block_drop disable_lookahead_block_hashes "
+    "draft_lm_head_quantization xpress_topc fly_window_size fly_entropy_threshold fly_entropy_top_k "
+)
+
+
+@pytest.mark.parametrize(
+    ("version", "keys"),
+    [
+        ("0.8.5", COMMON + V0_ONLY + UP_TO_0_11 + "disable_by_batch_size"),
+        ("0.9.2", COMMON + V0_ONLY + UP_TO_0_11 + "disable_by_batch_size speculative_token_tree"),
+        ("0.10.0", COMMON + UP_TO_0_11 + "disable_by_batch_size speculative_token_tree"),
+        ("0.11.0", COMMON + UP_TO_0_11 + EAGER + "disable_by_batch_size speculative_token_tree"),
+        ("0.11.2", COMMON + EAGER + SUFFIX + "disable_by_batch_size speculative_token_tree"),
+        ("0.16.0", COMMON + EAGER + SUFFIX + "parallel_drafting disable_by_batch_size speculative_token_tree"),
+        ("0.17.0", COMMON + EAGER + SUFFIX + SINCE_0_17 + "speculative_token_tree"),
+        ("0.23.0", COMMON + EAGER + SUFFIX + SINCE_0_17 + SINCE_0_21),
+        ("0.33.0", COMMON + EAGER + SUFFIX + SINCE_0_17 + SINCE_0_21 + NEWEST),
+    ],
+)
+def test_every_key_of_a_version(version: str, keys: str) -> None:
+    assert accepted_keys(parse_version(version)) == set(keys.split())
+
+
 @pytest.mark.parametrize(
     ("key", "lacking", "having"),
     [
@@ -282,6 +324,16 @@ def test_a_draft_model_that_could_break_the_command_is_refused(name: str) -> Non
         ("draft_sample_method", "0.20.2", "0.21.0"),
         ("enable_adaptive_verification", "0.27.0", "0.28.0"),
         ("disable_logprobs", "0.11.2", "0.11.0"),
+        ("rejection_sample_method", "0.17.0", "0.18.0"),
+        ("moe_backend", "0.18.0", "0.19.0"),
+        ("synthetic_acceptance_length", "0.19.0", "0.20.0"),
+        ("attention_backend", "0.20.2", "0.21.0"),
+        ("use_heterogeneous_vocab", "0.24.0", "0.25.0"),
+        ("kv_cache_dtype", "0.25.0", "0.26.0"),
+        ("dspark_draft_topk", "0.27.0", "0.28.0"),
+        ("index_share_for_mtp_iteration", "0.28.0", "0.29.0"),
+        ("disable_eagle_block_drop", "0.29.0", "0.30.0"),
+        ("xpress_topc", "0.32.0", "0.33.0"),
         ("suffix_decoding_max_tree_depth", "0.11.0", "0.11.2"),
     ],
 )

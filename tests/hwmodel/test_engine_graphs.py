@@ -115,6 +115,13 @@ def test_mixed_steps_of_runner_v2_use_the_unrounded_sizes() -> None:
     assert padded(mode, [6], True, 3) == [6]
 
 
+@pytest.mark.parametrize(("version", "mixed"), [("0.24.0", 6), ("0.25.0", 4)])
+def test_runner_v2_rounds_its_mixed_sizes_too_up_to_0_24(version: str, mixed: int) -> None:
+    mode = mode_of(version=version, num_speculative_tokens=2)
+    assert mode.model_runner == "v2"
+    assert padded(mode, [4], False, 3) == [mixed]
+
+
 @given(
     version=st.sampled_from(["0.9.2", "0.10.2", "0.11.2", "0.13.0", "0.16.0", "0.22.0", "0.25.0", "0.28.0", "0.33.0"]),
     k=st.integers(0, 8),

@@ -35,6 +35,7 @@ def test_vocabulary_is_the_contract() -> None:
         ("medusa", "0.33.0", "0.32.0"),
         ("mlp_speculator", "0.33.0", "0.32.0"),
         ("eagle3", "0.8.3", "0.8.5"),
+        ("eagle", "0.8.3", "0.8.5"),
     ],
 )
 def test_methods_come_and_go_with_versions(method: str, lacking: str, having: str) -> None:
@@ -101,6 +102,11 @@ def test_sglang_block_drafters_are_sure_only_where_read() -> None:
     assert errors("0.5.5", "dflash", "sglang")
     assert codes("0.5.10", "dspark", engine="sglang") == {"method-not-verified"}
     assert codes("0.5.23", "dspark", engine="sglang") == set()
+
+
+def test_eagle3_has_a_short_target_list_before_0_12() -> None:
+    assert "eagle3-target-list" in codes("0.11.2", "eagle3")
+    assert "eagle3-target-list" not in codes("0.12.0", "eagle3")
 
 
 def test_nothing_is_found_without_drafts() -> None:

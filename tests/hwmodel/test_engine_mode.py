@@ -80,6 +80,8 @@ def test_reference_baseline_keeps_async_scheduling() -> None:
         ("0.30.0", {"method": "draft_model"}, "v1"),
         ("0.31.0", {"method": "draft_model"}, "v2"),
         ("0.32.0", {"method": "medusa"}, "v1"),
+        ("0.10.0", {"method": "mtp"}, "v1"),
+        ("0.10.0", {"method": "mlp_speculator"}, "v1"),
         ("0.33.0", {"method": "suffix"}, "v1"),
         ("0.33.0", {"method": "p_eagle"}, "v1"),
         ("0.33.0", {"method": "draft_model", "parallel_drafting": True}, "v1"),
@@ -106,6 +108,16 @@ def test_model_runner_by_version_and_method(version: str, changes: dict[str, obj
 )
 def test_model_runner_of_the_baseline_by_architecture(version: str, changes: dict[str, object], runner: str) -> None:
     assert dense(version=version, method="none", **changes).model_runner == runner
+
+
+@pytest.mark.parametrize(("version", "said"), [("0.21.0", False), ("0.22.0", True)])
+def test_an_architecture_list_is_mentioned_once_runner_v2_exists(version: str, said: bool) -> None:
+    assert ("Qwen3 alone" in notes(dense(version=version, method="none"))) is said
+
+
+@pytest.mark.parametrize(("version", "said"), [("0.23.0", False), ("0.24.0", True)])
+def test_listed_moe_architectures_are_mentioned_since_0_24(version: str, said: bool) -> None:
+    assert ("a few listed" in notes(mode_of(version=version, method="none"))) is said
 
 
 def test_forced_runner_is_taken_and_a_refusal_is_said() -> None:
@@ -192,6 +204,9 @@ def test_draft_length_varies_for_matching_methods_on_the_v1_runner(version: str,
         ("0.33.0", "suffix", None, False),
         ("0.20.0", "medusa", None, False),
         ("0.8.5", "ngram", True, False),
+        ("0.9.2", "none", True, False),
+        ("0.10.0", "none", True, True),
+        ("0.11.0", "eagle3", True, True),
     ],
 )
 def test_async_scheduling_by_version_and_method(version: str, method: str, asked: bool | None, on: bool) -> None:
@@ -211,6 +226,10 @@ def test_asking_for_async_scheduling_with_ngram_refuses_to_start() -> None:
         ("0.16.0", "12.0", "mla", "TRITON_MLA"),
         ("0.33.0", "12.0", "mla", "TRITON_MLA"),
         ("0.16.0", "8.0", "mla", "TRITON_MLA"),
+        ("0.8.5", "10.0", "mla", "TRITON_MLA"),
+        ("0.9.2", "10.0", "mla", "CUTLASS_MLA"),
+        ("0.8.5", "10.0", "gqa", "FLASH_ATTN"),
+        ("0.9.2", "10.0", "gqa", "FLASHINFER"),
         ("0.11.0", "9.0", "mla", "FLASHMLA"),
         ("0.11.2", "9.0", "mla", "FLASH_ATTN_MLA"),
         ("0.14.1", "10.0", "mla", "CUTLASS_MLA"),
@@ -279,6 +298,44 @@ def test_graph_and_row_path_of_drafted_steps(
     assert (mode.uniform_decode_graph, mode.multi_token_rows_as_prefill) == (uniform, as_prefill)
 
 
+@pytest.mark.parametrize(
+    ("backend", "version", "uniform", "as_prefill"),
+    [
+        ("FLASHMLA", "0.11.0", "piecewise", True),
+        ("FLASHMLA", "0.11.2", "full", False),
+        ("FLASHINFER_MLA", "0.11.0", "piecewise", True),
+        ("FLASHINFER_MLA", "0.11.2", "full", False),
+        ("FLASHMLA_SPARSE", "0.16.0", "piecewise", False),
+        ("FLASHMLA_SPARSE", "0.17.0", "full", False),
+        ("ROCM_AITER_MLA_SPARSE", "0.28.0", "piecewise", False),
+        ("ROCM_AITER_MLA_SPARSE", "0.29.0", "full", False),
+        ("ROCM_AITER_FA", "0.21.0", "piecewise", False),
+        ("ROCM_AITER_FA", "0.22.0", "full", False),
+        ("FLEX_ATTENTION", "0.21.0", "piecewise", False),
+        ("FLEX_ATTENTION", "0.22.0", "full", False),
+    ],
+)
+def test_named_backends_change_with_versions(backend: str, version: str, uniform: str, as_prefill: bool) -> None:
+    mode = mode_of(version=version, attention_backend=backend, method="mtp")
+    assert (mode.uniform_decode_graph, mode.multi_token_rows_as_prefill) == (uniform, as_prefill)
+
+
+def test_rocm_sparse_baseline_gets_full_graphs_with_0_22() -> None:
+    kinds = [
+        mode_of(version=version, attention_backend="ROCM_AITER_MLA_SPARSE", method="none").uniform_decode_graph
+        for version in ("0.21.0", "0.22.0")
+    ]
+    assert kinds == ["piecewise", "full"]
+
+
+def test_flashinfer_mla_captures_mixed_steps_whole_since_0_32() -> None:
+    kinds = [
+        mode_of(version=version, sm_arch="10.0", cudagraph_mode="FULL").mixed_decode_graph
+        for version in ("0.31.0", "0.32.0")
+    ]
+    assert kinds == ["piecewise", "full"]
+
+
 def test_rocm_aiter_mla_takes_uniform_rows_since_0_14() -> None:
     old, new = (mode_of(version=v, attention_backend="rocm_aiter_mla", method="mtp") for v in ("0.13.0", "0.14.1"))
     assert (old.uniform_decode_graph, old.multi_token_rows_as_prefill) == ("piecewise", True)
@@ -336,6 +393,8 @@ def test_unknown_backend_name_is_assumed_to_take_uniform_batches_and_said() -> N
 @pytest.mark.parametrize(
     ("version", "sm_arch", "memory_gib", "seqs", "tokens"),
     [
+        ("0.8.5", "9.0", 79.6, 256, 8192),
+        ("0.9.2", "9.0", 79.6, 1024, 8192),
         ("0.16.0", "9.0", 79.6, 1024, 8192),
         ("0.16.0", "8.0", 79.3, 256, 2048),  # A100
         ("0.16.0", "8.9", 44.5, 256, 2048),
@@ -347,7 +406,7 @@ def test_unknown_backend_name_is_assumed_to_take_uniform_batches_and_said() -> N
     ],
 )
 def test_default_batch_limits(version: str, sm_arch: str, memory_gib: float, seqs: int, tokens: int) -> None:
-    mode = mode_of(version=version, sm_arch=sm_arch, gpu_memory_bytes=memory_gib * GIB)
+    mode = mode_of(version=version, sm_arch=sm_arch, gpu_memory_bytes=memory_gib * GIB, method="none")
     assert (mode.max_num_seqs, mode.max_num_batched_tokens) == (seqs, tokens)
 
 
@@ -432,6 +491,19 @@ def test_sglang_captures_whole_requests() -> None:
 def test_sglang_largest_captured_batch_by_memory(version: str, memory_gib: float, tp: int, requests: int) -> None:
     mode = sglang(version=version, method="none", gpu_memory_bytes=memory_gib * GIB, tensor_parallel_size=tp)
     assert graph_limit_tokens(mode) == requests
+
+
+def test_sglang_tiers_of_the_newest_version_start_after_0_5_5() -> None:
+    limits = [
+        graph_limit_tokens(sglang(version=version, method="none", gpu_memory_bytes=31 * GIB, tensor_parallel_size=1))
+        for version in ("0.5.5", "0.5.6")
+    ]
+    assert limits == [24, 48]
+
+
+def test_sglang_captures_no_more_requests_than_run_after_0_5_5() -> None:
+    assert graph_limit_tokens(sglang(version="0.5.5", num_speculative_tokens=3)) == 512 * 4
+    assert graph_limit_tokens(sglang(version="0.5.6", num_speculative_tokens=3)) == 48 * 4
 
 
 def test_sglang_loses_overlap_with_speculation_in_0_5_5_only() -> None:

@@ -235,6 +235,47 @@ def test_requests_that_differ_more_widen_the_interval() -> None:
     assert spread(wide, 5) > 1.5 * spread(narrow, 5)
 
 
+def pooled_lengths(num_requests: int, num_drafts: int, *, num_runs: int) -> np.ndarray:
+    """Accepted tokens per draft of 3, pooled, of runs whose requests differ by Beta(0.64 * 12, 0.36 * 12)."""
+    rng = np.random.default_rng(7)
+    alpha = rng.beta(0.64 * 12, 0.36 * 12, (num_runs, num_requests))
+    pooled = np.zeros((num_runs, 3))
+    survivors = np.full(alpha.shape, num_drafts)
+    for position in range(3):
+        survivors = rng.binomial(survivors, alpha)
+        pooled[:, position] = survivors.sum(axis=1)
+    return np.asarray(pooled.sum(axis=1) / (num_requests * num_drafts))
+
+
+def test_the_interval_is_the_scatter_of_simulated_runs_with_differing_requests() -> None:
+    scatter = pooled_lengths(60, 80, num_runs=2000)
+    mean, second, third = 0.64, 0.64 * 8.68 / 13, 0.64 * 8.68 / 13 * 9.68 / 14  # beta-geometric S_1..S_3
+    counters = {
+        "num_drafts": 4800,
+        "num_accepted_tokens": 4800 * (mean + second + third),
+        "num_accepted_tokens_per_pos": [4800 * mean, 4800 * second, 4800 * third],
+    }
+    draws = stated({"counters": counters, "num_requests": 60, "heterogeneity": 12})
+    assert scatter.mean() == pytest.approx(mean + second + third, rel=0.01)
+    assert spread(draws, 3) == pytest.approx(scatter.std(), rel=0.15)
+
+
+def test_nothing_accepted_in_ten_drafts_is_not_never() -> None:
+    counters = {"num_drafts": 10, "num_accepted_tokens": 0, "num_accepted_tokens_per_pos": [0, 0]}
+    draws = stated({"counters": counters, "num_requests": 10})
+    assert draws.survival[:, 0].mean() == pytest.approx(0.5 / 11, rel=0.1)  # Jeffreys
+    assert draws.median_survival.max() == 0
+
+
+def test_share_of_steps_with_a_draft_is_as_sure_as_the_steps_behind_it() -> None:
+    counters = {"num_drafts": 1000, "num_accepted_tokens": 0, "num_draft_tokens": 5000, "itl_count": 10_000}
+    alike = stated({"counters": counters, "num_requests": 10, "heterogeneity": 1e12}, "ngram")
+    assert alike.draft_probability.std() == pytest.approx((0.1 * 0.9 / 10_000) ** 0.5, rel=0.1)
+    # 10 requests of 1,000 steps at kappa 9 are worth 10,000 / (1 + 999 / 10) = 99 steps
+    differing = stated({"counters": counters, "num_requests": 10, "heterogeneity": 9}, "ngram")
+    assert differing.draft_probability.std() == pytest.approx((0.1 * 0.9 / 100) ** 0.5, rel=0.1)
+
+
 def test_the_interval_grows_with_each_position_beyond_the_measured_ones() -> None:
     draws = stated({"per_position": CARD, "num_requests": 10**6}, output_tokens=10_000, k_max=8)
     relative = draws.survival.std(axis=0) / draws.survival.mean(axis=0)

@@ -283,6 +283,13 @@ def test_acceptance_given_with_the_other_method_stays() -> None:
     assert deployment.speculation.acceptance.per_position == (0.7, 0.5)
 
 
+def test_a_file_that_names_no_method_keeps_its_acceptance_for_the_one_asked_for() -> None:
+    source = small(speculation={"acceptance": {"per_position": [0.5]}})
+    deployment, notes = with_method(load_deployment(source), "eagle3")
+    assert deployment.speculation.acceptance is not None
+    assert notes == ()
+
+
 def test_the_files_own_method_keeps_everything() -> None:
     deployment = load_deployment(REFERENCE)
     assert with_method(deployment, "ngram") == (deployment, ())

@@ -14,7 +14,18 @@ from typing import Any
 from hwmodel.engine.versions import Version, format_version
 from validate.launch.findings import ERROR, INFO, WARNING, Finding
 from validate.launch.systemd_words import excerpt
-from validate.launch.vllm_options import DOTTED_FIRST, FIRST, FLAG, KINDS, LEGACY, LEGACY_FLAGS, LEGACY_LAST, LIST, SHORT, VALUE
+from validate.launch.vllm_options import (
+    DOTTED_FIRST,
+    FIRST,
+    FLAG,
+    KINDS,
+    LEGACY,
+    LEGACY_FLAGS,
+    LEGACY_LAST,
+    LIST,
+    SHORT,
+    VALUE,
+)
 
 _FLAG_LIKE = re.compile(r"(?:enable|disable|no|use|return|skip)-")
 _TYPO_LIKENESS = 0.88  # how alike an unknown option must be to a known one to be called a misspelling of it
@@ -39,6 +50,7 @@ class Arguments:
     discarded_json: str | None = None  # a --speculative-config JSON that dotted arguments replaced
     findings: list[Finding] = field(default_factory=list)
     after_speculative: list[str] = field(default_factory=list)  # stray words right behind the value: split JSON
+    speculative_texts: list[str] = field(default_factory=list)  # every value of --speculative-config, in order
 
 
 def human_readable_int(text: str) -> int | None:
@@ -82,13 +94,13 @@ def _normalised(word: str) -> str:
     """Underscores of an option's name become dashes, up to the first dot; values stay."""
     if not word.startswith("--"):
         return word
-    name, equals, value = word.partition("=")
-    head, dot, rest = name.partition(".")
-    return head[:2] + head[2:].replace("_", "-") + dot + rest + equals + value
+    end = re.search(r"[=.\s]|$", word)
+    cut = end.start() if end else len(word)
+    return word[:cut].replace("_", "-") + word[cut:]
 
 
 def _is_option(word: str) -> bool:
-    """What argparse takes for an option: a leading dash, unless there is a blank in it (and no `=` form) or it is a number."""
+    """What argparse takes for an option: a leading dash, no number, and no blank inside unless in `=` form."""
     if not word.startswith("-") or len(word) == 1 or re.fullmatch(r"-\d+|-\d*\.\d+", word):
         return False
     return "=" in word or " " not in word
@@ -111,8 +123,9 @@ def _merge_dotted(words: list[str], version: Version, arguments: Arguments) -> l
             position += 1
         key, *path = name.removesuffix("+").split(".")
         _set_nested(merged.setdefault(key, {}), path, _dotted_value(value, name.endswith("+")))
+    written = list(kept)
     for key, content in merged.items():
-        _report_dotted(key, kept, merged, version, arguments)
+        _report_dotted(key, written, merged, version, arguments)
         kept += [key, json.dumps(content)]
         arguments.dotted.add(_canonical(key) or key.lstrip("-"))
     return kept
@@ -140,18 +153,28 @@ def _set_nested(target: dict[str, Any], path: list[str], value: Any) -> None:
         target[last] = value
 
 
-def _report_dotted(key: str, kept: list[str], merged: dict[str, dict[str, Any]], version: Version, arguments: Arguments) -> None:
+def _report_dotted(
+    key: str, kept: list[str], merged: dict[str, dict[str, Any]], version: Version, arguments: Arguments
+) -> None:
     name = _canonical(key) or ""
     if version < DOTTED_FIRST:
-        text = f"dotted arguments ({key}.x) came with {format_version(DOTTED_FIRST)}; {format_version(version)} refuses them"
+        text = (
+            f"dotted arguments ({key}.x) came with {format_version(DOTTED_FIRST)}; "
+            f"{format_version(version)} refuses them"
+        )
         arguments.findings.append(Finding(ERROR, "dotted-not-in-version", text, f"{key} '{json.dumps(merged[key])}'"))
     if name != _SPECULATIVE:
         return
-    whole = [word for position, word in enumerate(kept) if _canonical(word.split("=", 1)[0]) == name and word.startswith("-")]
+    whole = [
+        word for position, word in enumerate(kept) if _canonical(word.split("=", 1)[0]) == name and word.startswith("-")
+    ]
     if whole:
         value = _value_of(kept, whole[-1])
         arguments.discarded_json = value
-        text = f"dotted {key}.* arguments do not merge with the JSON of {whole[-1].split('=', 1)[0]}: they replace it, the JSON is discarded"
+        text = (
+            f"dotted {key}.* arguments do not merge with the JSON of "
+            f"{whole[-1].split('=', 1)[0]}: they replace it, the JSON is discarded"
+        )
         arguments.findings.append(Finding(ERROR, "json-discarded-by-dotted", text, _merged_fix(value, merged[key])))
     others = [other for other in merged if other != key and _canonical(other) == name]
     if others and list(merged).index(key) == len(merged) - 1:
@@ -159,7 +182,9 @@ def _report_dotted(key: str, kept: list[str], merged: dict[str, dict[str, Any]],
         both: dict[str, Any] = {}
         for other in (*others, key):
             both |= merged[other]
-        arguments.findings.append(Finding(ERROR, "dotted-groups-conflict", text, f"--speculative-config '{json.dumps(both)}'"))
+        arguments.findings.append(
+            Finding(ERROR, "dotted-groups-conflict", text, f"--speculative-config '{json.dumps(both)}'")
+        )
 
 
 def _value_of(words: list[str], option: str) -> str:
@@ -198,8 +223,12 @@ def _resolve(option: str, version: Version, arguments: Arguments) -> tuple[str, 
         if len(candidates) == 1:
             return candidates[0], KINDS.get(candidates[0], VALUE), False
         if len(candidates) > 1 and all(_speculative_name(item) for item in candidates):
-            text = f"{option} is ambiguous: it could be {', '.join('--' + item for item in candidates)}; argparse refuses it"
+            text = (
+                f"{option} is ambiguous: it could be "
+                f"{', '.join('--' + item for item in candidates)}; argparse refuses it"
+            )
             arguments.findings.append(Finding(ERROR, "ambiguous-option", text, "--" + candidates[0]))
+            return name, VALUE, False
     _report_unknown(option, name, arguments)
     return name, FLAG if _FLAG_LIKE.match(name) else VALUE, False
 
@@ -220,11 +249,15 @@ def _report_unknown(option: str, name: str, arguments: Arguments) -> None:
     near = get_close_matches(name, [*KINDS, *LEGACY], n=1, cutoff=_TYPO_LIKENESS)
     speculative = name.startswith(("spec", "num-spec", "ngram"))
     if speculative:
-        near = near or get_close_matches(name, [_SPECULATIVE, "spec-tokens", "spec-method", "spec-model"], n=1, cutoff=0)
+        near = near or get_close_matches(
+            name, [_SPECULATIVE, "spec-tokens", "spec-method", "spec-model"], n=1, cutoff=0
+        )
         text = f"vLLM has no option {option}: it stops with 'unrecognized arguments'"
         arguments.findings.append(Finding(ERROR, "unrecognized-option", text, "--" + near[0]))
     elif near:
-        text = f"{option} is no option known here; did you mean --{near[0]}? vLLM stops at an option that it does not know"
+        text = (
+            f"{option} is no option known here; did you mean --{near[0]}? vLLM stops at an option that it does not know"
+        )
         arguments.findings.append(Finding(WARNING, "unknown-option", text, "--" + near[0]))
 
 
@@ -264,13 +297,17 @@ def _missing_value(written: str, name: str, arguments: Arguments) -> None:
 def _store(written: str, name: str, value: Any, version: Version, arguments: Arguments) -> None:
     first = FIRST.get(written) or FIRST.get("--" + name)
     if first is not None and version < first:
-        text = f"{written} came with {format_version(first)}; {format_version(version)} stops with 'unrecognized arguments'"
+        text = (
+            f"{written} came with {format_version(first)}; {format_version(version)} "
+            "stops with 'unrecognized arguments'"
+        )
         arguments.findings.append(Finding(ERROR, "option-not-in-version", text))
     if name in LEGACY:
         arguments.legacy[name] = value
         return
     if name == _SPECULATIVE:
         arguments.after_speculative.clear()
+        arguments.speculative_texts += [value] if isinstance(value, str) else []
     if value is not None:
         arguments.options[name] = value
 
@@ -287,14 +324,21 @@ def _positional(word: str, previous: str, arguments: Arguments, *, is_serve: boo
         text = f"option and value stand in one item, {excerpt(word)!r}: vLLM stops with 'unrecognized arguments'"
         arguments.findings.append(Finding(ERROR, "flag-and-value-in-one-item", text, f"{flag[1]}={flag[2]}"))
     elif word.lstrip().startswith("--"):
-        text = f"the item {word!r} starts with a blank, so it is no option (a trailing backslash in a folded text leaves one behind)"
+        text = (
+            f"the item {word!r} starts with a blank, so it is no option (a trailing "
+            "backslash in a folded text leaves one behind)"
+        )
         arguments.findings.append(Finding(ERROR, "escaped-blank", text, word.strip()))
     elif previous == _SPECULATIVE:
         arguments.after_speculative.append(word)
     elif previous in KINDS or not previous:
-        where = "the server module takes the model as --model" if not is_serve and not previous else "no option takes it"
+        where = (
+            "the server module takes the model as --model" if not is_serve and not previous else "no option takes it"
+        )
         text = f"{excerpt(word)!r} is not recognised: {where}; vLLM stops with 'unrecognized arguments'"
-        arguments.findings.append(Finding(ERROR, "unrecognized-argument", text, f"--model {word}" if not previous else None))
+        arguments.findings.append(
+            Finding(ERROR, "unrecognized-argument", text, f"--model {word}" if not previous else None)
+        )
 
 
 def _repeated(count: Counter[str], arguments: Arguments) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from validate.launch.compose_words import interpolate, split_command
-from validate.launch.containers import container_launches, not_a_text
+from validate.launch.containers import container_launches, item_text, not_a_text
 from validate.launch.files import read_beside
 from validate.launch.findings import ERROR, WARNING, Finding, Launch
 from validate.launch.systemd_words import excerpt, split_environment_file
@@ -16,7 +16,7 @@ def read_compose(content: Mapping[str, Any], folder: Path | None = None) -> list
     services = content.get("services")
     variables = split_environment_file(read_beside(".env", folder) or "") if folder else {}
     launches: list[Launch] = []
-    for name, service in (services.items() if isinstance(services, dict) else ()):
+    for name, service in services.items() if isinstance(services, dict) else ():
         if isinstance(service, dict):
             launches += _Service(str(name), service, variables, folder).launches()
     return launches
@@ -25,7 +25,9 @@ def read_compose(content: Mapping[str, Any], folder: Path | None = None) -> list
 class _Service:
     """One service while it is read: collects findings."""
 
-    def __init__(self, name: str, content: Mapping[str, Any], variables: Mapping[str, str], folder: Path | None) -> None:
+    def __init__(
+        self, name: str, content: Mapping[str, Any], variables: Mapping[str, str], folder: Path | None
+    ) -> None:
         self.name = name
         self.content = content
         self.variables = variables
@@ -70,7 +72,7 @@ class _Service:
     def _item(self, key: str, item: Any) -> str:
         if not isinstance(item, str) or type(item) is not str:
             self.findings.append(not_a_text(f"{self.name}.{key}", item))
-        return self._text(item) if isinstance(item, str) else str(item)
+        return self._text(item) if isinstance(item, str) else item_text(item)
 
     def _environment(self) -> dict[str, str]:
         variables: dict[str, str] = {}
@@ -83,12 +85,18 @@ class _Service:
         if isinstance(given, dict):
             pairs = [(key, value) for key, value in given.items() if value is not None]
         else:
-            pairs = [(key, value) for item in given if isinstance(item, str) for key, equals, value in [item.partition("=")] if equals]
+            pairs = [
+                (key, value)
+                for item in given
+                if isinstance(item, str)
+                for key, equals, value in [item.partition("=")]
+                if equals
+            ]
         return variables | {key: self._text(str(value)) for key, value in pairs}
 
 
 def _unset(name: str) -> Finding:
-    message = f"${name} has no default and is not in .env: compose takes it from its own environment, or puts an empty text"
+    message = (
+        f"${name} has no default and is not in .env: compose takes it from its own environment, or puts an empty text"
+    )
     return Finding(WARNING, "unresolved-variable", message, f"${{{name}:-default}}")
-
-

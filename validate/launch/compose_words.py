@@ -12,14 +12,16 @@ from validate.launch.systemd_words import excerpt
 _BLANKS = " \t\r\n"
 _STOPS = ";&|<>"
 _ESCAPES = {"t": "\t", "n": "\n"}
-_REFERENCE = re.compile(r"\$(?:(\$)|([A-Za-z_]\w*)|\{([A-Za-z_]\w*)(?:(:?[-?+])((?:[^{}]|\{[^{}]*\})*))?\}|(.|$))", re.DOTALL)
+_REFERENCE = re.compile(
+    r"\$(?:(\$)|([A-Za-z_]\w*)|\{([A-Za-z_]\w*)(?:(:?[-?+])((?:[^{}]|\{[^{}]*\})*))?\}|(.|$))", re.DOTALL
+)
 _MAX_DEPTH = 5
 
 
 def interpolate(text: str, variables: Mapping[str, str], unset: list[str], depth: int = 0) -> str:
-    """The text with $X, ${X}, ${X:-d}, ${X:?e}, ${X:+r} replaced and `$$` a dollar; names without a value go to `unset`.
+    """The text with $X, ${X}, ${X:-d}, ${X:?e}, ${X:+r} replaced, `$$` a dollar; names without value go to `unset`.
 
-    An unset variable stays as written: compose would take it from its own environment, and an empty text if it has none.
+    An unset variable stays as written: compose would take it from its own environment, or put an empty text.
     """
     if depth > _MAX_DEPTH:
         raise MalformedSourceError("nested-too-deep", f"compose defaults nested more than {_MAX_DEPTH} deep")
@@ -30,7 +32,9 @@ def interpolate(text: str, variables: Mapping[str, str], unset: list[str], depth
             return "$"
         if wrong is not None:
             shown = excerpt(text[match.start() :])
-            raise MalformedSourceError("compose-interpolation", f"invalid interpolation: a single $ before {shown!r}; write $$")
+            raise MalformedSourceError(
+                "compose-interpolation", f"invalid interpolation: a single $ before {shown!r}; write $$"
+            )
         name = bare or braced
         known = variables.get(name)
         filled = known is not None and (known != "" or not (kind or "").startswith(":"))
@@ -58,7 +62,9 @@ def split_command(text: str) -> tuple[list[str], str]:
         position += 1
         if char == "\\" and quote != "'":
             if position == len(text):
-                raise MalformedSourceError("unbalanced-quote", f"compose refuses a command that ends in a backslash: {excerpt(text)}")
+                raise MalformedSourceError(
+                    "unbalanced-quote", f"compose refuses a command that ends in a backslash: {excerpt(text)}"
+                )
             current.append(_ESCAPES.get(text[position], text[position]))
             inside = True
             position += 1
@@ -72,10 +78,14 @@ def split_command(text: str) -> tuple[list[str], str]:
         elif not quote and char in _STOPS:
             return [*words, "".join(current)] if inside else words, text[position - 1 :]
         elif not quote and char in "()" and not (char == "(" and current[-1:] == ["$"]):
-            raise MalformedSourceError("compose-parenthesis", f"compose refuses an unquoted {char} in a command: {excerpt(text)}")
+            raise MalformedSourceError(
+                "compose-parenthesis", f"compose refuses an unquoted {char} in a command: {excerpt(text)}"
+            )
         else:
             current.append(char)
             inside = True
     if quote:
-        raise MalformedSourceError("unbalanced-quote", f"a {quote} is never closed in the compose command: {excerpt(text)}")
+        raise MalformedSourceError(
+            "unbalanced-quote", f"a {quote} is never closed in the compose command: {excerpt(text)}"
+        )
     return [*words, "".join(current)] if inside else words, ""

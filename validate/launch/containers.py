@@ -1,42 +1,59 @@
 """What compose and Kubernetes share: entrypoint and command of a container become one argument list."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from validate.launch.findings import ERROR, Finding, Launch
-from validate.launch.program import engine_call, image_engine, image_entrypoint
+from validate.launch.program import VLLM, image_engine, image_entrypoint
 from validate.launch.unwrap import resolve
 
 
 def container_launches(launch: Launch, entrypoint: Sequence[str] | None, command: Sequence[str] | None) -> list[Launch]:
     """The engine launches of a container; `entrypoint` and `command` override the image's when not None.
 
-    An image without a known engine counts when its command alone looks like an engine's arguments.
+    An image of unknown entrypoint counts when its command starts an engine, or alone looks like vLLM's arguments.
     """
     words = tuple(command or ())
-    if entrypoint is None:
-        start = image_entrypoint(launch.image)
-        if not start and engine_call(words) is None and looks_like_vllm_arguments(words):
-            start = ("vllm", "serve")
-    else:
-        start = tuple(entrypoint)
-    found = resolve(replace(launch, argv=(*start, *words)))
-    if not found and entrypoint is None and words and image_engine(launch.image):
-        found = resolve(replace(launch, argv=words))
+    if entrypoint is not None:
+        return resolve(replace(launch, argv=(*entrypoint, *words)))
+    start = image_entrypoint(launch.image)
+    if start:
+        own = resolve(replace(launch, argv=words)) if words else []
+        findings = (*launch.findings, _entrypoint_precedes(start, words, launch.kind)) if own else launch.findings
+        return resolve(replace(launch, argv=(*start, *words), findings=findings))
+    found = resolve(replace(launch, argv=words))
+    if not found and (looks_like_vllm_arguments(words, launch.image is None) or image_engine(launch.image) == VLLM):
+        found = resolve(replace(launch, argv=(VLLM, "serve", *words)))
     return found
 
 
-def looks_like_vllm_arguments(words: Sequence[str]) -> bool:
-    """Whether words are clearly vLLM options, as in a chart's `extraArgs`."""
-    return any(word.split("=", 1)[0].replace("_", "-") in _TELLING for word in words)
+def _entrypoint_precedes(start: Sequence[str], words: Sequence[str], kind: str) -> Finding:
+    program = " ".join(start)
+    text = (
+        f"the image already starts '{program}': this runs '{program} {' '.join(words[:2])} ...', not the command alone"
+    )
+    key = "command" if kind == "kubernetes" else "entrypoint"
+    return Finding(ERROR, "entrypoint-precedes-command", text, f"{key}: {list(words[:2])}")
+
+
+def looks_like_vllm_arguments(words: Sequence[str], bare: bool = False) -> bool:
+    """Whether words are clearly vLLM options, as in a chart's `extraArgs`; `bare`: no image says otherwise."""
+    names = {re.split(r"[=\s]", word, maxsplit=1)[0].replace("_", "-") for word in words}
+    return not names.isdisjoint(_TELLING) or (bare and "--model" in names)
 
 
 _TELLING = frozenset(
     (
-        "--speculative-config", "-sc", "--tensor-parallel-size", "--max-model-len", "--gpu-memory-utilization", "--max-num-seqs",
-        "--served-model-name", "--enable-prefix-caching", "--max-num-batched-tokens", "--spec-method", "--kv-cache-dtype",
+        "--speculative-config", "-sc", "--tensor-parallel-size", "--max-model-len", "--gpu-memory-utilization",
+        "--max-num-seqs", "--enable-prefix-caching", "--max-num-batched-tokens", "--spec-method", "--kv-cache-dtype",
     )
 )  # fmt: skip
+
+
+def item_text(item: object) -> str:
+    """The text that stands for a list item: itself, or the JSON of a mapping that was meant as one text."""
+    return _flat(item) if isinstance(item, Mapping) else str(item)
 
 
 def not_a_text(place: str, item: object) -> Finding:

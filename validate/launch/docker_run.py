@@ -12,9 +12,10 @@ _ENGINES = frozenset(("docker", "podman", "nerdctl"))
 # Every other option of `docker run` takes a value. Source: docker run --help (28.2), podman-run(1).
 _FLAGS = frozenset(
     (
-        "--detach", "--disable-content-trust", "--init", "--interactive", "--no-healthcheck", "--oom-kill-disable", "--privileged",
-        "--publish-all", "--quiet", "--read-only", "--replace", "--rm", "--rmi", "--sig-proxy", "--tty", "--use-api-socket", "--tls-verify",
-        "--no-hosts", "--no-hostname", "--read-only-tmpfs", "--env-host", "--http-proxy", "--help",
+        "--detach", "--disable-content-trust", "--init", "--interactive", "--no-healthcheck", "--oom-kill-disable",
+        "--privileged", "--publish-all", "--quiet", "--read-only", "--replace", "--rm", "--rmi", "--sig-proxy",
+        "--tty", "--use-api-socket", "--tls-verify", "--no-hosts", "--no-hostname", "--read-only-tmpfs",
+        "--env-host", "--http-proxy", "--help",
     )
 )  # fmt: skip
 _SHORT_FLAGS = frozenset("ditPq")
@@ -42,8 +43,8 @@ def _run_position(argv: Sequence[str]) -> int | None:
     position = 1
     while position < len(argv) and argv[position].startswith("-"):
         position += 2 if argv[position] in _GLOBAL_OPTIONS_WITH_VALUE else 1
-    position += 1 if argv[position : position + 1] == ["container"] else 0
-    return position + 1 if argv[position : position + 1] in (["run"], ["create"]) else None
+    position += 1 if list(argv[position : position + 1]) == ["container"] else 0
+    return position + 1 if position < len(argv) and argv[position] in ("run", "create") else None
 
 
 def read_docker_run(argv: Sequence[str], environment: dict[str, str], folder: Path | None) -> Container:

@@ -30,7 +30,9 @@ def read_dockerfile(text: str, folder: Path | None = None) -> list[Launch]:
             parts[name] = _words(name, value)
         else:
             environment |= _variables(value)
-    launch = Launch("dockerfile", "dockerfile", (), environment, image=image, version=text_version(text, "vllm"), folder=folder)
+    launch = Launch(
+        "dockerfile", "dockerfile", (), environment, image=image, version=text_version(text, "vllm"), folder=folder
+    )
     return container_launches(launch, parts["ENTRYPOINT"], parts["CMD"])
 
 
@@ -41,7 +43,9 @@ def _words(name: str, value: str) -> list[str]:
         words = json.loads(value)
     except (ValueError, RecursionError):
         # Docker then takes the text as shell form, where the brackets become part of the command.
-        raise MalformedSourceError("dockerfile-not-json", f"{name} is no JSON array of texts: {excerpt(value)}") from None
+        raise MalformedSourceError(
+            "dockerfile-not-json", f"{name} is no JSON array of texts: {excerpt(value)}"
+        ) from None
     if not all(isinstance(word, str) for word in words):
         raise MalformedSourceError("dockerfile-not-json", f"{name} must hold texts only: {excerpt(value)}")
     return list(words)

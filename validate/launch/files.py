@@ -39,7 +39,7 @@ def read_source(path: Path) -> str:
 
 
 def read_beside(name: str, folder: Path | None) -> str | None:
-    """The text of a file that a launch text names, or None: at its own path, else relative to or beside the launch text.
+    """The text of a file that a launch names, or None: at its own path, else relative to or beside the launch text.
 
     A copy beside the unit stands for /etc/default/NAME when the unit was copied from another machine.
     """

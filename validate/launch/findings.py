@@ -13,7 +13,7 @@ INFO = "info"
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing to know about a launch: `severity`, a stable kebab-case `code`, a sentence, and the corrected text if any."""
+    """One thing to know about a launch: severity, a stable kebab-case code, a sentence, the corrected text if any."""
 
     severity: str
     code: str
@@ -36,9 +36,10 @@ class MalformedSourceError(InputError):
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """One start of an engine as a source states it: the exact argument list, program first, and what is known around it.
+    """One start of an engine as a source states it: the exact argument list, program first, and what is around it.
 
-    `kind` is one of "systemd", "compose", "kubernetes", "shell", "docker run", "dockerfile", "config", "value", "command".
+    `kind` is one of "systemd", "compose", "kubernetes", "shell", "docker run", "dockerfile", "config", "value",
+    "command".
     """
 
     name: str

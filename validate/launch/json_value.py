@@ -8,7 +8,7 @@ from typing import Any
 
 from validate.launch.systemd_words import excerpt
 
-_SMART = str.maketrans({"“": '"', "”": '"', "„": '"', "‘": "'", "’": "'", "«": '"', "»": '"'})  # noqa: RUF001
+_SMART = str.maketrans({"“": '"', "”": '"', "„": '"', "‘": "'", "’": "'", "«": '"', "»": '"'})
 _BARE_WORD = re.compile(r"""(?<=[\[{,:])\s*([^\s"'\[\]{},:][^"\[\]{},:]*)(?=\s*[\]},:])""")
 _PYTHON_WORDS = {"True": "true", "False": "false", "None": "null"}
 _JSON_WORDS = frozenset(("true", "false", "null"))
@@ -18,7 +18,7 @@ UNKNOWN = "__unknown__"  # stands for a value that only the environment knows
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What became of the value: the object, or a code and an explanation with the object that was meant, if it shows."""
+    """What became of the value: the object, or a code and an explanation, with what was meant if that shows."""
 
     content: dict[str, Any] | None
     code: str = ""
@@ -29,7 +29,7 @@ class Reading:
 
 
 def read_value(text: str, stray: list[str] | None = None) -> Reading:
-    """The reading of a value that reached the engine; `stray` are the words that followed it and belong to no option."""
+    """The reading of a value that reached the engine; `stray` words followed it and belong to no option."""
     duplicates: list[str] = []
     content = _load(text, duplicates)
     if content is None and _PLACEHOLDER.search(text):
@@ -57,6 +57,11 @@ def _load(text: str, duplicates: list[str] | None = None) -> Any:
         return None
 
 
+def is_unresolved(text: str) -> bool:
+    """Whether the whole value is one reference that only the environment can resolve."""
+    return _PLACEHOLDER.fullmatch(text.strip()) is not None
+
+
 def _fill(text: str) -> str:
     """The text with placeholders as values: inside quotes a text, outside one too."""
     return _PLACEHOLDER.sub(lambda match: UNKNOWN if text[: match.start()].count('"') % 2 else f'"{UNKNOWN}"', text)
@@ -65,7 +70,9 @@ def _fill(text: str) -> str:
 def _not_an_object(text: str, content: Any) -> Reading:
     inner = _load(content) if isinstance(content, str) else None
     if isinstance(inner, dict):
-        return Reading(None, "json-double-encoded", "the value is a JSON text that holds the object as a quoted text", inner)
+        return Reading(
+            None, "json-double-encoded", "the value is a JSON text that holds the object as a quoted text", inner
+        )
     kind = "a list" if isinstance(content, list) else f"{excerpt(text)}"
     return Reading(None, "json-not-an-object", f"the value is {kind}; a JSON object with keys is needed")
 
@@ -74,16 +81,56 @@ def _diagnosis(text: str, stray: list[str]) -> tuple[str, str]:
     """(code, explanation) of the first cause that fits what survived."""
     shown = text.strip()
     checks = (
-        (shown[:1] == "'" and shown[-1:] == "'", "json-literal-quotes", "the single quotes are part of the value: something quoted it twice"),
-        (bool(re.search("[“”„‘’«»]", shown)), "json-smart-quotes", "typographic quotes (copied from a page) are no JSON quotes"),  # noqa: RUF001
-        ("{{" in shown or "{%" in shown, "json-template-braces", "doubled template braces reached the engine: the template did not undo them"),
-        (re.search(r'\\["{,]', shown) is not None, "json-double-escaped", "backslashes before the quotes reached the engine: it was escaped twice"),
-        (_is_split(shown, stray), "json-word-split", "the JSON was split at its blanks: only the first piece is the value"),
-        (_is_expanded(shown, stray), "json-quotes-lost", "the shell expanded the unquoted braces into several words and ate the quotes"),
-        (shown.startswith("{") and '"' not in shown and "'" in shown, "json-python-quotes", "single quotes inside: Python's spelling, not JSON"),
-        (shown.startswith("{") and '"' not in shown, "json-quotes-lost", "the double quotes were eaten: the value was not protected by single quotes"),
-        (_load(_without_commas(shown)) is not None, "json-trailing-comma", "JSON allows no comma before a closing bracket"),
-        (_load(_pythonic(shown)) is not None, "json-python-literal", "True, False and None are Python; JSON has true, false and null"),
+        (
+            shown[:1] == "'" and shown[-1:] == "'",
+            "json-literal-quotes",
+            "the single quotes are part of the value: something quoted it twice",
+        ),
+        (
+            bool(re.search("[“”„‘’«»]", shown)),
+            "json-smart-quotes",
+            "typographic quotes (copied from a page) are no JSON quotes",
+        ),
+        (
+            "{{" in shown or "{%" in shown,
+            "json-template-braces",
+            "doubled template braces reached the engine: the template did not undo them",
+        ),
+        (
+            re.search(r'\\["{,]', shown) is not None,
+            "json-double-escaped",
+            "backslashes before the quotes reached the engine: it was escaped twice",
+        ),
+        (
+            _is_split(shown, stray),
+            "json-word-split",
+            "the JSON was split at its blanks: only the first piece is the value",
+        ),
+        (
+            is_expanded(shown),
+            "json-quotes-lost",
+            "the shell expanded the unquoted braces into several words and ate the quotes",
+        ),
+        (
+            shown.startswith("{") and '"' not in shown and "'" in shown,
+            "json-python-quotes",
+            "single quotes inside: Python's spelling, not JSON",
+        ),
+        (
+            shown.startswith("{") and '"' not in shown,
+            "json-quotes-lost",
+            "the double quotes were eaten: the value was not protected by single quotes",
+        ),
+        (
+            _load(_without_commas(shown)) is not None,
+            "json-trailing-comma",
+            "JSON allows no comma before a closing bracket",
+        ),
+        (
+            _load(_pythonic(shown)) is not None,
+            "json-python-literal",
+            "True, False and None are Python; JSON has true, false and null",
+        ),
     )
     for applies, code, explanation in checks:
         if applies:
@@ -95,7 +142,8 @@ def _is_split(text: str, stray: list[str]) -> bool:
     return text.startswith("{") and text.count("{") > text.count("}") and (bool(stray) or not text.endswith("}"))
 
 
-def _is_expanded(text: str, stray: list[str]) -> bool:
+def is_expanded(text: str) -> bool:
+    """Whether the value is one piece, `key:value`, of a brace expression that a shell expanded."""
     return re.fullmatch(r"[\w\-]+:[^{}\"]*", text) is not None
 
 

@@ -1,4 +1,4 @@
-"""Launches of Kubernetes manifests, pods inside any kind, bare container fragments and chart values with engine arguments."""
+"""Launches of Kubernetes manifests, bare container fragments, and chart values with engine arguments."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from validate.launch.containers import container_launches, looks_like_vllm_arguments, not_a_text
+from validate.launch.containers import container_launches, item_text, looks_like_vllm_arguments, not_a_text
 from validate.launch.findings import ERROR, WARNING, Finding, Launch
 from validate.launch.program import engine_call, image_engine
 
@@ -34,7 +34,11 @@ def read_kubernetes(documents: Sequence[Any], folder: Path | None = None) -> lis
     """The engine launches of parsed documents, in order."""
     maps = _Maps()
     for document in documents:
-        if isinstance(document, dict) and document.get("kind") == "ConfigMap" and isinstance(document.get("data"), dict):
+        if (
+            isinstance(document, dict)
+            and document.get("kind") == "ConfigMap"
+            and isinstance(document.get("data"), dict)
+        ):
             maps.data[_object_name(document)] = document["data"]
     launches: list[Launch] = []
     for document in documents:
@@ -113,7 +117,12 @@ class _Reader:
             return None
         if isinstance(value, str):
             self.findings.append(
-                Finding(ERROR, f"{key}-not-a-list", f"{self.name}: {key} must be a list of texts, Kubernetes refuses one text", f"{key}: [...]")
+                Finding(
+                    ERROR,
+                    f"{key}-not-a-list",
+                    f"{self.name}: {key} must be a list of texts, Kubernetes refuses one text",
+                    f"{key}: [...]",
+                )
             )
             return value.split()
         return [self._item(key, item, environment) for item in value] if isinstance(value, list) else None
@@ -121,7 +130,7 @@ class _Reader:
     def _item(self, key: str, item: Any, environment: Mapping[str, str]) -> str:
         if not isinstance(item, str) or type(item) is not str:
             self.findings.append(not_a_text(f"{self.name}.{key}", item))
-            return str(item)
+            return item_text(item)
         return self._expand(item, environment, report=True)
 
     def _expand(self, text: str, environment: Mapping[str, str], *, report: bool = False) -> str:
@@ -142,7 +151,9 @@ class _Reader:
         if self.complete:
             message = f"$({name}) is no variable of the container: the kubelet passes the text $({name}) on"
             return Finding(ERROR, "unresolved-reference", message, f"env: [{{name: {name}, value: '...'}}]")
-        return Finding(WARNING, "unresolved-variable", f"$({name}) comes from outside this file, so its value is unknown here")
+        return Finding(
+            WARNING, "unresolved-variable", f"$({name}) comes from outside this file, so its value is unknown here"
+        )
 
     def _environment(self) -> dict[str, str]:
         variables: dict[str, str] = {}
@@ -151,7 +162,11 @@ class _Reader:
             name = reference.get("name") if isinstance(reference, dict) else None
             prefix = source.get("prefix") if isinstance(source, dict) else None
             if isinstance(name, str) and name in self.maps.data:
-                variables |= {f"{prefix or ''}{key}": str(value) for key, value in self.maps.data[name].items() if value is not None}
+                variables |= {
+                    f"{prefix or ''}{key}": str(value)
+                    for key, value in self.maps.data[name].items()
+                    if value is not None
+                }
             else:
                 self.complete = False
         for item in _list(self.content.get("env")):

@@ -9,7 +9,9 @@ SGLANG = "sglang"
 
 _VLLM_MODULES = frozenset(("vllm.entrypoints.openai.api_server", "vllm.entrypoints.api_server"))
 _VLLM_COMMAND_MODULES = frozenset(("vllm", "vllm.entrypoints.cli.main"))
-_SGLANG_MODULES = frozenset(("sglang.launch_server", "sglang_router.launch_server", "sglang.srt.entrypoints.http_server"))
+_SGLANG_MODULES = frozenset(
+    ("sglang.launch_server", "sglang_router.launch_server", "sglang.srt.entrypoints.http_server")
+)
 _SGLANG_COMMAND_MODULES = frozenset(("sglang", "sglang.cli.main"))
 # The image's own start script (vLLM 0.33) and its predecessors' server module as a file.
 _VLLM_SCRIPTS = frozenset(("vllm-nonroot-entrypoint.sh",))
@@ -62,7 +64,9 @@ def _python_call(argv: Sequence[str]) -> EngineCall | None:
     if module in _SGLANG_MODULES:
         return EngineCall(SGLANG, position + 2, False)
     if subcommand == "serve" and module in _VLLM_COMMAND_MODULES | _SGLANG_COMMAND_MODULES:
-        return EngineCall(VLLM if module in _VLLM_COMMAND_MODULES else SGLANG, position + 3, module in _VLLM_COMMAND_MODULES)
+        return EngineCall(
+            VLLM if module in _VLLM_COMMAND_MODULES else SGLANG, position + 3, module in _VLLM_COMMAND_MODULES
+        )
     return None
 
 
@@ -73,7 +77,7 @@ def image_engine(image: str | None) -> str | None:
 
 
 def image_version(image: str | None) -> str | None:
-    """The engine's version in an image reference, e.g. "0.20.2" of vllm/vllm-openai:v0.20.2, or None (latest, a digest)."""
+    """The engine's version in an image reference, "0.20.2" of vllm/vllm-openai:v0.20.2, or None (latest, digest)."""
     if image is None or image_engine(image) is None:
         return None
     reference = image.split("@", 1)[0]
@@ -84,7 +88,7 @@ def image_version(image: str | None) -> str | None:
 
 
 def text_version(text: str, engine: str) -> str | None:
-    """The engine's version as a script or path pins it: `pip install vllm==0.16.0`, `/opt/vllm-0.16.0/bin/vllm`, or None."""
+    """The version that a script or path pins: `pip install vllm==0.16.0`, `/opt/vllm-0.16.0/bin/vllm`, or None."""
     pinned = re.search(rf"\b{engine}(?:-\w+)?(?:\[[\w,]*\])?\s*==\s*v?(\d+\.\d+\.\d+(?:\.post\d+|rc\d+)?)", text)
     if pinned:
         return pinned[1]
@@ -97,7 +101,7 @@ def image_entrypoint(image: str | None) -> tuple[str, ...]:
 
     Source: docker/Dockerfile of vLLM: the server module up to 0.11.0, `vllm serve` from 0.11.2, a start script in 0.33.
     """
-    if image_engine(image) != VLLM:
+    if image is None or not _OFFICIAL_IMAGE.search(image):
         return ()
     version = image_version(image)
     numbers = tuple(int(part) for part in version.split(".")[:2]) if version else None
@@ -110,5 +114,7 @@ def image_entrypoint(image: str | None) -> tuple[str, ...]:
     return ("/usr/local/bin/vllm-nonroot-entrypoint.sh",) if full >= _FIRST_SCRIPT_ENTRYPOINT else (VLLM, "serve")
 
 
+# vllm/vllm-openai and its variants; images of others that hold vLLM have entrypoints of their own.
+_OFFICIAL_IMAGE = re.compile(r"(?:^|/)vllm-openai[\w\-]*(?:[:@]|$)")
 _LAST_MODULE_ENTRYPOINT = (0, 11, 0)
 _FIRST_SCRIPT_ENTRYPOINT = (0, 33, 0)

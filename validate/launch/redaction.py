@@ -1,4 +1,4 @@
-"""Hide credentials in everything that leaves the package: argument values, environment values, and texts quoting them."""
+"""Hide credentials in everything that leaves the package: argument values, environment, and texts quoting them."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,12 +9,24 @@ HIDDEN = "***"
 # The last word of an option's or variable's name says that its value is a credential. Whole words: `--spec-tokens` and
 # `--return-tokens-as-token-ids` are none.
 _SECRET_WORDS = frozenset(
-    ("key", "keys", "apikey", "token", "secret", "secrets", "password", "passwd", "passphrase", "credential", "credentials")
+    (
+        "key",
+        "keys",
+        "apikey",
+        "token",
+        "secret",
+        "secrets",
+        "password",
+        "passwd",
+        "passphrase",
+        "credential",
+        "credentials",
+    )
 )
 _NOT_SECRET = frozenset(("--dataset-key", "--routing-key", "--session-key"))
 # argparse accepts any unambiguous beginning of an option, so `--api-k` is `--api-key` too.
 _ABBREVIATIONS = re.compile(r"--(api-k(e(y)?)?|hf-t(o(k(e(n)?)?)?)?)")
-# Shapes that are credentials wherever they stand: Hugging Face, OpenAI-like, NVIDIA, GitHub, GitLab, Slack, AWS, JSON web tokens.
+# Shapes that are credentials anywhere: Hugging Face, OpenAI-like, NVIDIA, GitHub, GitLab, Slack, AWS, JSON web tokens.
 _TOKEN_SHAPES = re.compile(
     r"\b(?:hf_|sk-|nvapi-|ghp_|gho_|github_pat_|glpat-|xox[abprs]-)[A-Za-z0-9_\-]{8,}"
     r"|\bAKIA[0-9A-Z]{12,}|\beyJ[A-Za-z0-9_\-]{8,}\.[A-Za-z0-9_\-]+\.[A-Za-z0-9_\-]+"

@@ -1,7 +1,7 @@
-"""Walk through a shell script without running it: assignments, arrays, simple tests; every other command is handed out."""
+"""Walk through a shell script without running it: assignments, arrays, simple tests; commands are handed out."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -64,7 +64,9 @@ def _walk(text: str, scope: Scope) -> Iterator[Invocation]:
         if (command.operator == "&&" and previous is False) or (command.operator == "||" and previous is True):
             continue
         unsure = branches.unsure or (command.operator in ("&&", "||") and previous is None)
-        previous = yield from _command(Command(words, command.operator, command.line, command.document), unsure, scope, command)
+        previous = yield from _command(
+            Command(words, command.operator, command.line, command.document), unsure, scope, command
+        )
 
 
 def _after_keywords(words: list[Word], branches: _Branches, scope: Scope) -> list[Word]:
@@ -82,9 +84,7 @@ def _after_keywords(words: list[Word], branches: _Branches, scope: Scope) -> lis
         elif keyword == "for":
             _for_loop(words, scope)
             return []
-        elif keyword == "function":
-            return []
-        elif keyword in ("case", "}", "done", "esac", "in", "select"):
+        elif keyword == "function" or keyword in ("case", "}", "done", "esac", "in", "select"):
             return []
         elif keyword not in _OPENING_KEYWORDS and keyword not in ("else", "fi"):
             return words
@@ -117,12 +117,16 @@ def _for_loop(words: list[Word], scope: Scope) -> None:
         scope.variables[name] = items[0]
 
 
-def _command(command: Command, unsure: bool, scope: Scope, original: Command) -> Iterator[Invocation]:
+def _command(
+    command: Command, unsure: bool, scope: Scope, original: Command
+) -> Generator[Invocation, None, bool | None]:
     """Apply or hand out one command; returns whether it surely succeeds (None: unknown)."""
     words = list(command.words)
     local: dict[str, str] = {}
     while words and (match := _assignment(words[0])):
-        _assign(match, words[0], scope if len(command.words) == 1 or _all_assignments(command.words) else None, local, scope)
+        _assign(
+            match, words[0], scope if len(command.words) == 1 or _all_assignments(command.words) else None, local, scope
+        )
         words.pop(0)
     if not words:
         return True
@@ -208,7 +212,20 @@ def _builtin(argv: list[str], command: Command, scope: Scope) -> bool:
     elif program == "cd" and len(argv) == 2 and scope.folder is not None and not Path(argv[1]).is_absolute():
         scope.folder = scope.folder / argv[1]
     else:
-        return program in ("shift", "trap", "ulimit", "umask", "shopt", "read", "cd", "return", "exit", ":", "true", "wait")
+        return program in (
+            "shift",
+            "trap",
+            "ulimit",
+            "umask",
+            "shopt",
+            "read",
+            "cd",
+            "return",
+            "exit",
+            ":",
+            "true",
+            "wait",
+        )
     return True
 
 
@@ -239,5 +256,7 @@ def _verdict(body: list[str]) -> bool | None:
             return left != right
         case [left, "-eq" | "-ne" | "-gt" | "-lt" | "-ge" | "-le" as kind, right] if left.isdigit() and right.isdigit():
             one, two = int(left), int(right)
-            return {"-eq": one == two, "-ne": one != two, "-gt": one > two, "-lt": one < two, "-ge": one >= two}.get(kind, one <= two)
+            return {"-eq": one == two, "-ne": one != two, "-gt": one > two, "-lt": one < two, "-ge": one >= two}.get(
+                kind, one <= two
+            )
     return None

@@ -1,6 +1,7 @@
 """Expand shell words: braces, variables, arrays, a few harmless substitutions. What is not known stays as written."""
 
 import ast
+import itertools
 import operator
 import re
 from collections.abc import Callable
@@ -11,7 +12,9 @@ from validate.launch.files import read_beside
 from validate.launch.findings import MalformedSourceError
 from validate.launch.shell_words import ARITHMETIC, ARRAY, COMMAND, TEXT, VARIABLE, Command, Lexer, Part, Word
 
-_PARAMETER = re.compile(r"(?P<length>#?)(?P<name>[A-Za-z_]\w*|[@*#?$!\-0-9])(?P<index>\[[^\]]*\])?(?P<rest>.*)", re.DOTALL)
+_PARAMETER = re.compile(
+    r"(?P<length>#?)(?P<name>[A-Za-z_]\w*|[@*#?$!\-0-9])(?P<index>\[[^\]]*\])?(?P<rest>.*)", re.DOTALL
+)
 _DEFAULTS = re.compile(r"(:?)([-=+?])(.*)", re.DOTALL)
 _ALL_ITEMS = ("@", "*")
 _ARITHMETIC_OPERATORS: dict[type[ast.operator], Callable[[int, int], int]] = {
@@ -279,7 +282,7 @@ def _braces(word: Word) -> list[Word]:
     start, commas, end = span
     results: list[Word] = []
     bounds = [start, *commas, end]
-    for left, right in zip(bounds, bounds[1:], strict=False):
+    for left, right in itertools.pairwise(bounds):
         pieces = [part for _, part in [*characters[:start], *characters[left + 1 : right], *characters[end + 1 :]]]
         results += _braces(tuple(pieces))
         if len(results) > _MAX_WORDS:
@@ -288,7 +291,7 @@ def _braces(word: Word) -> list[Word]:
 
 
 def _brace_span(characters: list[str]) -> tuple[int, list[int], int] | None:
-    """(opening, commas, closing) of the first-closing brace pair that holds a comma at its own level, outermost first."""
+    """(opening, commas, closing) of the outermost brace pair that holds a comma at its own level, leftmost first."""
     opened: list[tuple[int, list[int]]] = []
     best: tuple[int, list[int], int] | None = None
     for position, char in enumerate(characters):

@@ -1,6 +1,6 @@
-"""Read shell text into commands, words and parts, with quoting kept apart so that expansion can follow the shell's rules.
+"""Read shell text into commands, words and parts, with quoting kept so that expansion can follow the shell's rules.
 
-A subset of sh and bash: what launch scripts use. Nothing is ever run. Source: POSIX.1-2017 XCU 2.2, 2.3; bash(1) QUOTING.
+A subset of sh and bash: what launch scripts use. Nothing is ever run. Source: POSIX.1-2017 XCU 2.2, 2.3; bash(1).
 """
 
 import bisect
@@ -190,7 +190,9 @@ class Lexer:
 
     def _open_quote(self, quote: str, start: int) -> MalformedSourceError:
         line = bisect.bisect_left(self._newlines, start) + 1
-        return MalformedSourceError("unbalanced-quote", f"line {line}: {quote} is never closed: {excerpt(self.text[start:])}")
+        return MalformedSourceError(
+            "unbalanced-quote", f"line {line}: {quote} is never closed: {excerpt(self.text[start:])}"
+        )
 
     def _double_quoted(self, parts: list[Part]) -> None:
         pieces: list[str] = []
@@ -284,7 +286,7 @@ class Lexer:
 
 
 def _joined(parts: list[Part]) -> Word:
-    """The parts without empty texts, but with one where quotes made an empty word (or empty quotes stand beside others)."""
+    """The parts without empty texts, but with one where quotes made an empty word or stand beside other parts."""
     kept = tuple(part for part in parts if part.kind != TEXT or part.text)
     emptied = any(part.kind == TEXT and part.quoted for part in parts) and not any(part.quoted for part in kept)
     return (*kept, Part(TEXT, "", quoted=True)) if emptied else kept

@@ -20,7 +20,9 @@ _YAML_KEY = re.compile(r"(?m)^(?:- )?[A-Za-z_][\w.\-]*:(?:\s|$)")
 _ENGINE_WORD = re.compile(r"\b(?:vllm|sglang)\b")
 _BARE_JSON = re.compile(r"\s*\\?\{")
 _VALUE_AND_REMARK = re.compile(r"(.*?\})(?:\s{2,}.*)?")
-_DESCRIPTION = "a launch is a systemd unit, compose file, Kubernetes manifest, shell script, vLLM --config file, or a command"
+_DESCRIPTION = (
+    "a launch is a systemd unit, compose file, Kubernetes manifest, shell script, vLLM --config file, or a command"
+)
 
 
 @dataclass(slots=True)
@@ -48,7 +50,9 @@ def looks_like_launch(text_or_path: str) -> bool:
 def _looks_like_launch_text(text: str) -> bool:
     if re.search(r"(?m)^\s*\[(?:model|engine|hardware|speculation|workload)\]\s*(?:#.*)?$", text):
         return False
-    return bool(_UNIT.search(text) or _ENGINE_WORD.search(text) or re.search(r"--speculative|--spec-|(?m:^services:)", text))
+    return bool(
+        _UNIT.search(text) or _ENGINE_WORD.search(text) or re.search(r"--speculative|--spec-|(?m:^services:)", text)
+    )
 
 
 def existing_file(text_or_path: str) -> Path | None:
@@ -67,7 +71,7 @@ def _is_text(text: str) -> bool:
 
 
 def find_launches(source: str | Path | Sequence[str]) -> Launches:
-    """The launches of a path, a text, or an argument list. What cannot be read raises; what cannot be parsed is a finding."""
+    """The launches of a path, a text, or an argument list. Unreadable raises; malformed is a finding."""
     if isinstance(source, Path):
         return _from_file(source)
     if not isinstance(source, str):
@@ -155,7 +159,9 @@ def _read_braces(found: Launches, text: str, path: Path | None) -> None:
         match = _VALUE_AND_REMARK.fullmatch(line.strip())
         if match:
             argv = ("vllm", "serve", "--speculative-config", match[1])
-            note = "only the value of --speculative-config was given; it is read as if it reached the engine as it stands"
+            note = (
+                "only the value of --speculative-config was given; it is read as if it reached the engine as it stands"
+            )
             found.launches.append(Launch(f"line-{number}", "value", argv, notes=(note,)))
 
 

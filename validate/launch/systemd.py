@@ -1,19 +1,27 @@
-"""Launches of a systemd unit: drop-ins, environment files, specifiers, continuations, as systemd itself would read them."""
+"""Launches of a systemd unit: drop-ins, environment files, specifiers, continuations, as systemd reads them."""
 
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from validate.launch.findings import ERROR, INFO, WARNING, Finding, Launch
 from validate.launch.files import read_beside, read_source
+from validate.launch.findings import ERROR, INFO, WARNING, Finding, Launch
 from validate.launch.systemd_words import excerpt, expand_variables, split_environment_file, split_words
 
 _COMMENT = ("#", ";")
 _EXECUTABLE_PREFIXES = "@-:+!|"
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-# systemd.unit(5), "Specifiers": those with one value for a system service; the others depend on the host and stay as written.
-_DIRECTORY_SPECIFIERS = {"t": "/run", "S": "/var/lib", "C": "/var/cache", "L": "/var/log", "E": "/etc", "T": "/tmp", "V": "/var/tmp"}
+# systemd.unit(5), "Specifiers": those with one value for a system service; others depend on the host, stay as written.
+_DIRECTORY_SPECIFIERS = {
+    "t": "/run",
+    "S": "/var/lib",
+    "C": "/var/cache",
+    "L": "/var/log",
+    "E": "/etc",
+    "T": "/tmp",
+    "V": "/var/tmp",
+}
 _HOST_SPECIFIERS = frozenset("mbHlqvaABMowW")
 
 
@@ -43,7 +51,7 @@ def read_systemd(text: str, path: Path | None = None) -> list[Launch]:
 
 
 def _pieces(text: str, path: Path | None) -> list[str]:
-    """The unit's text and those of `NAME.service.d/*.conf` beside it, in systemd's order; also when given one drop-in."""
+    """The unit's text and those of `NAME.service.d/*.conf` beside it, in systemd's order; also from one drop-in."""
     if path is None:
         return [text]
     unit = _unit_path(path)
@@ -106,7 +114,11 @@ def _lost_line(reason: str, text: str) -> Finding:
 
 def _apply(service: _Service, key: str, value: str) -> None:
     """Add one setting; an empty value resets a list, as drop-ins need it."""
-    lists = {"Environment": service.environment, "EnvironmentFile": service.environment_files, "UnsetEnvironment": service.unset}
+    lists = {
+        "Environment": service.environment,
+        "EnvironmentFile": service.environment_files,
+        "UnsetEnvironment": service.unset,
+    }
     if key == "ExecStart":
         if value:
             service.commands.append((key, value))
@@ -133,7 +145,8 @@ def _commands(service: _Service) -> list[str]:
             Finding(
                 ERROR,
                 "execstart-not-reset",
-                f"{len(commands)} ExecStart= lines: systemd refuses the unit unless Type=oneshot; a drop-in adds to the list",
+                f"{len(commands)} ExecStart= lines: systemd refuses the unit unless "
+                "Type=oneshot; a drop-in adds to the list",
                 "put an empty line 'ExecStart=' before the new ExecStart= in the drop-in",
             )
         )
@@ -156,22 +169,30 @@ def _launch(service: _Service, command: str, unit: str, path: Path | None) -> La
     if "@" in prefix:  # the second word only names the process
         del words[1:2]
     words = words[: words.index(";")] if ";" in words else words
-    expanded = tuple(_specifiers(word.replace("\\;", ";") if word == "\\;" else word, unit, service, notes) for word in words)
+    expanded = tuple(
+        _specifiers(word.replace("\\;", ";") if word == "\\;" else word, unit, service, notes) for word in words
+    )
     environment, complete = _environment(service, unit, path, findings)
-    argv, unset = (list(expanded), []) if ":" in prefix else expand_variables(expanded, environment)
+    argv, unset = (list(expanded), []) if ":" in prefix else expand_variables(expanded, environment, complete=complete)
     findings += [_unset(name, complete) for name in dict.fromkeys(unset)]
     folder = path.parent if path else None
-    return Launch(unit, "systemd", tuple(argv), environment, folder=folder, findings=tuple(findings), notes=tuple(notes))
+    return Launch(
+        unit, "systemd", tuple(argv), environment, folder=folder, findings=tuple(findings), notes=tuple(notes)
+    )
 
 
 def _unset(name: str, complete: bool) -> Finding:
     if complete:
         text = f"${name} is set nowhere in the unit: systemd puts nothing in its place"
         return Finding(WARNING, "unset-variable", text, f"Environment={name}=...")
-    return Finding(WARNING, "unset-variable", f"${name} is not set by what could be read here; the environment file may set it")
+    return Finding(
+        WARNING, "unset-variable", f"${name} is not set by what could be read here; the environment file may set it"
+    )
 
 
-def _environment(service: _Service, unit: str, path: Path | None, findings: list[Finding]) -> tuple[dict[str, str], bool]:
+def _environment(
+    service: _Service, unit: str, path: Path | None, findings: list[Finding]
+) -> tuple[dict[str, str], bool]:
     """(variables, whether every environment file could be read); files override Environment=."""
     variables: dict[str, str] = {}
     notes: list[str] = []
@@ -207,7 +228,14 @@ def _specifiers(word: str, unit: str, service: _Service, notes: list[str]) -> st
     stem = unit.rsplit(".", 1)[0]
     prefix, _, instance = stem.partition("@")
     home = f"/home/{service.user}" if service.user and service.user != "root" else "/root"
-    values = _DIRECTORY_SPECIFIERS | {"%": "%", "n": unit, "N": stem, "p": prefix, "h": home, "u": service.user or "root"}
+    values = _DIRECTORY_SPECIFIERS | {
+        "%": "%",
+        "n": unit,
+        "N": stem,
+        "p": prefix,
+        "h": home,
+        "u": service.user or "root",
+    }
     if instance:
         values |= {"i": instance, "I": instance.replace("-", "/")}
 

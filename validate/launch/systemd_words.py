@@ -1,4 +1,4 @@
-"""systemd's own word splitting, which is not a shell's: quotes may open mid-word, C escapes work inside both kinds of quote.
+"""systemd's own word splitting, not a shell's: quotes may open mid-word, C escapes work inside both kinds of quote.
 
 Source: systemd.syntax(7), systemd.service(5) "Command lines"; behaviour compared with systemd 252.
 """
@@ -11,7 +11,8 @@ from validate.launch.findings import MalformedSourceError
 
 BLANKS = " \t\n\r"
 _SIMPLE_ESCAPES = {
-    "a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v", "\\": "\\", '"': '"', "'": "'", "s": " ",
+    "a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v", "s": " ",
+    "\\": "\\", '"': '"', "'": "'",
 }  # fmt: skip
 _NUMBER_ESCAPES = re.compile(r"x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|([0-7]{3})")
 _OCTAL = 8
@@ -39,8 +40,8 @@ def excerpt(text: str) -> str:
 def split_words(text: str, *, escapes: bool = True, relax: bool = False) -> Words:
     """The words of a systemd setting, quotes removed.
 
-    `escapes` processes C escapes (ExecStart=, Environment=); without it a backslash just yields the next character, as in
-    the value of a bare `$VAR`. `relax` accepts an open quote, as there. An open quote otherwise refuses the whole line.
+    `escapes` processes C escapes (ExecStart=, Environment=); without it a backslash just yields the next character, as
+    in the value of a bare `$VAR`. `relax` accepts an open quote, as there; otherwise it refuses the whole line.
     """
     words: list[str] = []
     unknown: list[str] = []
@@ -66,7 +67,9 @@ def split_words(text: str, *, escapes: bool = True, relax: bool = False) -> Word
             inside_word = True
             current.append(char)
     if quote and not relax:
-        raise MalformedSourceError("unbalanced-quote", f"unbalanced quoting: a {quote} is never closed in: {excerpt(text)}")
+        raise MalformedSourceError(
+            "unbalanced-quote", f"unbalanced quoting: a {quote} is never closed in: {excerpt(text)}"
+        )
     words += ["".join(current)] if inside_word else []
     return Words(tuple(words), tuple(unknown))
 
@@ -88,10 +91,13 @@ def _next_character(text: str, position: int, escapes: bool) -> tuple[str, int, 
     return "\\" + following, 2, False
 
 
-def expand_variables(words: tuple[str, ...], environment: Mapping[str, str]) -> tuple[list[str], list[str]]:
+def expand_variables(
+    words: tuple[str, ...], environment: Mapping[str, str], *, complete: bool = True
+) -> tuple[list[str], list[str]]:
     """(argument list, names of unset variables): `$VAR` as a whole word splits, `${VAR}` never does, `$$` is a dollar.
 
     A `$VAR` in the middle of a word is left as it stands; an unset variable yields no word, or an empty text if braced.
+    Where the environment is not `complete` (a file could not be read), an unset variable stays as written.
     """
     argv: list[str] = []
     unset: list[str] = []
@@ -101,7 +107,7 @@ def expand_variables(words: tuple[str, ...], environment: Mapping[str, str]) -> 
             return "$"
         if match[1] not in environment:
             unset.append(match[1])
-        return environment.get(match[1], "")
+        return environment.get(match[1], "" if complete else match[0])
 
     for word in words:
         bare = _BARE.fullmatch(word)
@@ -111,6 +117,7 @@ def expand_variables(words: tuple[str, ...], environment: Mapping[str, str]) -> 
             argv += split_words(environment[bare[1]], escapes=False, relax=True).words
         else:
             unset.append(bare[1])
+            argv += [] if complete else [word]
     return argv, unset
 
 
@@ -136,10 +143,10 @@ def _line_end(text: str, position: int) -> int:
 
 
 def _file_value(text: str, position: int) -> tuple[str, int]:
-    """(value, where the next line starts). Quotes count only at the start of the value or straight after a quoted piece.
+    """(value, where the next line starts). Quotes count only at the start of the value or right after a quoted piece.
 
-    In single quotes everything is literal; in double quotes a backslash frees `"`, backslash, `$`, backquote and newline;
-    elsewhere it frees any character, and inner quotes stay. Blanks around the value go.
+    In single quotes everything is literal; in double quotes a backslash frees `"`, backslash, `$`, backquote and
+    newline; elsewhere it frees any character, and inner quotes stay. Blanks around the value go.
     """
     pieces: list[str] = []
     kept = 0  # trailing blanks beyond this many pieces are dropped

@@ -13,11 +13,13 @@ from validate.launch.shell import Invocation, script_invocations
 # Programs that start the rest of their command line. Their own options are skipped by looking for the engine's command.
 _WRAPPERS = frozenset(
     (
-        "env", "exec", "command", "nohup", "nice", "ionice", "numactl", "taskset", "chrt", "sudo", "time", "timeout", "stdbuf", "setsid",
-        "unbuffer", "uv", "uvx", "poetry", "pipenv", "conda", "mamba", "micromamba", "pixi", "pdm", "hatch", "srun", "mpirun", "apptainer",
-        "singularity", "nsys", "ncu", "perf", "strace", "gdb", "tini", "dumb-init", "gosu", "su-exec", "runuser", "setpriv", "systemd-run",
-        "screen", "xvfb-run", "chroot", "unshare", "flock", "docker", "podman", "nerdctl", "kubectl", "catchsegv", "ld.so", "prlimit",
-        "hpc-launch", "rlwrap", "doas", "start-stop-daemon", "cgexec", "runsv", "s6-setuidgid", "s6-envdir", "systemd-inhibit", "nixGL",
+        "env", "exec", "command", "nohup", "nice", "ionice", "numactl", "taskset", "chrt", "sudo", "time", "timeout",
+        "stdbuf", "setsid", "unbuffer", "uv", "uvx", "poetry", "pipenv", "conda", "mamba", "micromamba", "pixi",
+        "pdm", "hatch", "srun", "mpirun", "apptainer", "singularity", "nsys", "ncu", "perf", "strace", "gdb", "tini",
+        "dumb-init", "gosu", "su-exec", "runuser", "setpriv", "systemd-run", "screen", "xvfb-run", "chroot",
+        "unshare", "flock", "docker", "podman", "nerdctl", "kubectl", "catchsegv", "ld.so", "prlimit", "hpc-launch",
+        "rlwrap", "doas", "start-stop-daemon", "cgexec", "runsv", "s6-setuidgid", "s6-envdir", "systemd-inhibit",
+        "nixGL",
     )
 )  # fmt: skip
 _SHELLS = frozenset(("sh", "bash", "dash", "ash", "zsh", "ksh"))
@@ -109,7 +111,8 @@ def launches_of_script(launch: Launch, text: str, depth: int = 0) -> list[Launch
         replace(item, version=item.version or pinned[call.engine]) if call and item.image is None else item
         for item, call in zip(found, calls, strict=True)
     ]
-    return [replace(found[0], name=launch.name)] if len(found) == 1 else found
+    alone = len(found) == 1 and re.search(r"(?:^|:)line-\d+$", found[0].name) is not None
+    return [replace(found[0], name=launch.name)] if alone else found
 
 
 def _named(found: Launch, outer: Launch, line: int) -> Launch:
@@ -124,20 +127,27 @@ def _unresolved(invocation: Invocation) -> list[Finding]:
         Finding(
             WARNING,
             "unresolved-variable",
-            f"{name if name.startswith('$') else '$' + name} is not set in this text; what it holds where the command runs is unknown",
+            f"{name if name.startswith('$') else '$' + name} is not set in this text; what it "
+            "holds where the command runs is unknown",
         )
         for name in invocation.unresolved
     ]
 
 
 def _conditional(invocation: Invocation) -> list[str]:
-    return [f"line {invocation.line} runs only under a condition that depends on the environment"] if invocation.conditional else []
+    return (
+        [f"line {invocation.line} runs only under a condition that depends on the environment"]
+        if invocation.conditional
+        else []
+    )
 
 
 def _from_docker(launch: Launch, depth: int) -> list[Launch]:
     container = read_docker_run(launch.argv, dict(launch.environment), launch.folder)
     kind = "docker run" if launch.kind in ("shell", "command") else launch.kind
-    inner = replace(launch, kind=kind, argv=container.argv, environment=container.environment, image=container.image or None)
+    inner = replace(
+        launch, kind=kind, argv=container.argv, environment=container.environment, image=container.image or None
+    )
     return resolve(replace(inner, name=container.name or launch.name), depth + 1)
 
 
@@ -152,7 +162,9 @@ def _behind_wrapper(launch: Launch, depth: int) -> list[Launch]:
             continue
         base = word.rsplit("/", 1)[-1]
         rest = launch.argv[position:]
-        starts = engine_call(rest) or base in _SHELLS or base in _WRAPPERS or _is_script_file(word) or is_docker_run(rest)
+        starts = (
+            engine_call(rest) or base in _SHELLS or base in _WRAPPERS or _is_script_file(word) or is_docker_run(rest)
+        )
         if starts:
             found = resolve(replace(launch, argv=rest, environment=environment), depth + 1)
             if found:

@@ -13,12 +13,14 @@ _FIRST_NESTED = (0, 16, 0)  # before, a nested mapping was passed as Python's te
 
 
 def config_words(text: str, version: tuple[int, int, int] | None) -> tuple[list[str], list[Finding]]:
-    """The words that a `--config` file adds, and what is wrong with it. A list follows its option; false adds nothing."""
+    """The words that a `--config` file adds, and what is wrong with it. A list follows its option."""
     content = parse_document(text)
     if content is None:
         return [], []
     if not isinstance(content, dict):
-        return [], [Finding(ERROR, "config-not-a-mapping", "the --config file must be a YAML mapping of option names to values")]
+        return [], [
+            Finding(ERROR, "config-not-a-mapping", "the --config file must be a YAML mapping of option names to values")
+        ]
     words: list[str] = []
     findings: list[Finding] = []
     for key, value in content.items():
@@ -49,4 +51,6 @@ def _text(value: Any) -> str:
     return str(json_like(value))
 
 
-_PAIRED = frozenset(("async-scheduling", "enforce-eager", "enable-expert-parallel", "enable-prefix-caching", "enable-chunked-prefill"))
+_PAIRED = frozenset(
+    ("async-scheduling", "enforce-eager", "enable-expert-parallel", "enable-prefix-caching", "enable-chunked-prefill")
+)

@@ -12,8 +12,9 @@ from validate.launch.yaml_text import parse_document, split_documents
 # Keys that only a file of engine options has at its top level.
 _OPTION_KEYS = frozenset(
     (
-        "model", "speculative-config", "tensor-parallel-size", "max-model-len", "gpu-memory-utilization", "max-num-seqs",
-        "served-model-name", "pipeline-parallel-size", "data-parallel-size", "max-num-batched-tokens", "kv-cache-dtype",
+        "model", "speculative-config", "tensor-parallel-size", "max-model-len", "gpu-memory-utilization",
+        "max-num-seqs", "served-model-name", "pipeline-parallel-size", "data-parallel-size",
+        "max-num-batched-tokens", "kv-cache-dtype",
     )
 )  # fmt: skip
 
@@ -37,11 +38,19 @@ def read_yaml(launches: list[Launch], findings: list[Finding], text: str, path: 
 
 
 def _is_engine_config(document: Any) -> bool:
-    if not isinstance(document, dict) or any(key in document for key in ("kind", "apiVersion", "image", "args", "command", "containers")):
+    if not isinstance(document, dict) or any(
+        key in document for key in ("kind", "apiVersion", "image", "args", "command", "containers")
+    ):
         return False
     return any(key.replace("_", "-") in _OPTION_KEYS for key in document)
 
 
 def _config_launch(text: str, path: Path | None) -> Launch:
     words, findings = config_words(text, None)
-    return Launch(path.name if path else "config", "config", ("vllm", "serve", *words), folder=path.parent if path else None, findings=tuple(findings))
+    return Launch(
+        path.name if path else "config",
+        "config",
+        ("vllm", "serve", *words),
+        folder=path.parent if path else None,
+        findings=tuple(findings),
+    )

@@ -1,4 +1,4 @@
-"""Parse YAML into plain Python values that remember how a scalar was written; safe against alias bombs and deep nesting.
+"""Parse YAML into plain values that remember how a scalar was written; safe against alias bombs and deep nesting.
 
 The one module that imports PyYAML: import it only once YAML has been met.
 """
@@ -18,7 +18,7 @@ _NESTING_CHARACTERS = 200  # flow brackets in a row that no launch text needs
 
 
 class Plain(str):
-    """A scalar that YAML reads as something else than a text (number, boolean, null): the text as written, and its tag."""
+    """A scalar that YAML reads as a number or boolean, not as a text: the text as written, and its tag."""
 
     __slots__ = ("tag",)
     tag: str
@@ -34,7 +34,10 @@ def split_documents(text: str) -> list[str]:
 
 
 def _has_content(document: str) -> bool:
-    return any(line.strip() and not line.lstrip().startswith(("#", "%")) and line.strip() != "..." for line in document.split("\n"))
+    return any(
+        line.strip() and not line.lstrip().startswith(("#", "%")) and line.strip() != "..."
+        for line in document.split("\n")
+    )
 
 
 def parse_document(text: str) -> Any:
@@ -46,7 +49,10 @@ def parse_document(text: str) -> Any:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
-        message = f"YAML error: {place}{error.problem or error.context}{_hint(text, mark.line if mark else None, error.problem)}"
+        message = (
+            "YAML error: "
+            f"{place}{error.problem or error.context}{_hint(text, mark.line if mark else None, error.problem)}"
+        )
         raise MalformedSourceError("yaml-error", message) from None
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         raise MalformedSourceError("yaml-error", f"YAML error: {' '.join(str(error).split())}") from None
@@ -73,7 +79,9 @@ class _Builder:
     def build(self, node: Any, depth: int) -> Any:
         self.count += 1
         if self.count > MAX_NODES:
-            raise MalformedSourceError("yaml-too-large", f"YAML expands to more than {MAX_NODES} values (aliases included)")
+            raise MalformedSourceError(
+                "yaml-too-large", f"YAML expands to more than {MAX_NODES} values (aliases included)"
+            )
         if depth > MAX_DEPTH:
             raise MalformedSourceError("yaml-too-deep", f"YAML nested more than {MAX_DEPTH} levels deep")
         if isinstance(node, yaml.ScalarNode):

@@ -1,0 +1,182 @@
+"""What every answer carries besides its figures: checked questions, memory, notes, client effects, inputs and identity."""
+
+import hashlib
+import json
+from collections.abc import Sequence
+
+import numpy as np
+
+from hwmodel.engine.clients import client_effects
+from hwmodel.engine.methods import Finding, check_method
+from hwmodel.errors import InputError
+from hwmodel.units import GB
+from simulator import explain
+from simulator.closed_form import Capacity, Cell, capacity
+from simulator.deployment import Deployment
+from simulator.deployment.speculation import MAX_DRAFT_TOKENS
+from simulator.results import JsonObject
+from simulator.study import Study
+from simulator.summary import finite, quantiles
+
+MODEL_VERSION = "1"  # changes whenever the same inputs give other figures
+INTERVAL = ("p05", "p50", "p95")
+_DEFAULT_DRAFT_TOKENS = 3  # where neither the file nor the caller says: the commonest published choice
+
+
+def draft_length(deployment: Deployment, asked: int | None) -> tuple[int, tuple[str, ...]]:
+    """The draft length in question and a note where it is assumed; k without a method is an error."""
+    speculation = deployment.speculation
+    k = asked if asked is not None else speculation.num_speculative_tokens
+    if k is not None and not 0 <= k <= MAX_DRAFT_TOKENS:
+        raise InputError(f"num_speculative_tokens: got {k}, allowed 0 to {MAX_DRAFT_TOKENS}")
+    if speculation.method == "none":
+        if asked:
+            raise InputError(
+                f"num_speculative_tokens: got {k}, but speculation.method is none; name a method, e.g. --method eagle3"
+            )
+        return 0, ()
+    if k is None:
+        return _DEFAULT_DRAFT_TOKENS, (f"num_speculative_tokens is not given; {_DEFAULT_DRAFT_TOKENS} assumed",)
+    return k, ()
+
+
+def checked_concurrency(value: int) -> int:
+    """A concurrency that can be asked about."""
+    if not 1 <= value <= 100_000:
+        raise InputError(f"concurrency: got {value}, allowed 1 to 100000")
+    return value
+
+
+def plateau(study: Study, cap: Capacity) -> JsonObject:
+    """The baseline's throughput when as many requests run as memory and max_num_seqs allow."""
+    top = Cell(0, max(cap.max_running, 1))
+    draws = study.grid([top], point=False).baseline
+    point = study.grid([top], point=True).baseline
+    error = np.exp(study.parameters.model_error * study.model_error_z)[:, 0]
+    interval = quantiles(draws.throughput_tokens_per_s[:, 0] * error)
+    parts = explain.parts_at(point.parts_s, 0)
+    total = sum(parts.values())
+    largest = sorted(parts, key=lambda name: -parts[name])[:2]
+    return {
+        "concurrency": top.concurrency,
+        "throughput_tokens_per_s": {name: interval[name] for name in INTERVAL},
+        "limited_by": cap.limited_by,
+        "largest_parts": {name: parts[name] / total for name in largest},
+    }
+
+
+def plateau_sentence(plateau: JsonObject) -> str:
+    band = plateau["throughput_tokens_per_s"]
+    parts = ", ".join(f"{name} {share:.0%} of the step" for name, share in plateau["largest_parts"].items())
+    words = {
+        "kv_cache": "the KV cache holds no more",
+        "max_num_seqs": "max_num_seqs allows no more",
+        "does_not_fit": "it does not fit in memory: hypothetical",
+    }[plateau["limited_by"]]
+    return (
+        f"The baseline levels off at {band['p50']:.0f} tok/s (90 %: {band['p05']:.0f} to {band['p95']:.0f}) with"
+        f" {plateau['concurrency']} requests running: {words}; there {parts}."
+    )
+
+
+def memory_report(study: Study, num_speculative_tokens: int) -> JsonObject:
+    """The `memory` object of the contract, per replica; bytes over all of its ranks."""
+    system = study.system
+    base = capacity(system, 0, study.kv_cache_tokens)
+    spec = capacity(system, num_speculative_tokens, study.kv_cache_tokens) if num_speculative_tokens else base
+    ranks = system.parallel.tensor * system.parallel.pipeline
+    return {
+        "weights_bytes": base.memory.weight_bytes * ranks,
+        "draft_bytes": spec.memory.draft_bytes * ranks,
+        "weights_bytes_per_gpu": base.memory.weight_bytes,
+        "reserve_bytes_per_gpu": max(base.memory.reserve_bytes, 0.0),
+        "budget_bytes_per_gpu": base.memory.budget_bytes,
+        "kv_cache_tokens_baseline": finite(base.memory.kv_cache_tokens * system.parallel.data),
+        "kv_cache_tokens_speculative": finite(spec.memory.kv_cache_tokens * system.parallel.data),
+        "max_concurrency_baseline": base.max_running,
+        "max_concurrency_speculative": spec.max_running,
+        "limited_by_baseline": base.limited_by,
+        "limited_by_speculative": spec.limited_by,
+        "fits": base.limited_by != "does_not_fit" and spec.limited_by != "does_not_fit",
+    }
+
+
+def collected_notes(study: Study, num_speculative_tokens: int, notes: Sequence[str]) -> tuple[str, ...]:
+    """Everything that was assumed, refused or surprising, most important first, each once."""
+    system = study.system
+    collected = [f.text for f in method_findings(study, num_speculative_tokens)]
+    collected += _fit_notes(study, num_speculative_tokens)
+    collected += explain.conflict_notes(study)
+    collected += [
+        *notes,
+        *study.notes,
+        *system.notes,
+        *system.mode(num_speculative_tokens).notes,
+        *study.acceptance.notes,
+    ]
+    collected += [f"AllReduce curve: {system.machine.allreduce.source}"] if system.parallel.tensor > 1 else []
+    collected += [f"{system.shape.name}: {text}" for text in system.shape.assumptions]
+    return tuple(dict.fromkeys(collected))
+
+
+def _fit_notes(study: Study, num_speculative_tokens: int) -> list[str]:
+    lines = []
+    for name, k in (("the baseline", 0), ("speculation", num_speculative_tokens)):
+        plan = capacity(study.system, k, study.kv_cache_tokens)
+        if plan.limited_by == "does_not_fit":
+            held = (plan.memory.weight_bytes + plan.memory.draft_bytes + max(plan.memory.reserve_bytes, 0.0)) / GB
+            lines.append(
+                f"{name} does not fit: {held:.1f} GB of weights and reserve a GPU,"
+                f" {plan.memory.budget_bytes / GB:.1f} GB allowed by gpu_memory_utilization; the figures assume that it did"
+            )
+            break
+    return lines
+
+
+def method_findings(study: Study, num_speculative_tokens: int) -> list[Finding]:
+    system = study.system
+    deployment = system.deployment
+    n_predict = len(system.shape.mtp_layers) or None if system.method == "mtp" else None
+    return list(
+        check_method(
+            deployment.engine.name,
+            system.mode(0).version,
+            system.method,
+            num_speculative_tokens,
+            tensor_parallel_size=system.parallel.tensor,
+            draft_tensor_parallel_size=deployment.speculation.draft_tensor_parallel_size,
+            n_predict=n_predict,
+        )
+    )
+
+
+def effects_on_clients(study: Study, num_speculative_tokens: int) -> tuple[str, ...]:
+    if num_speculative_tokens == 0:
+        return ()
+    mode = study.system.mode(num_speculative_tokens)
+    return client_effects(mode.engine, mode.version, study.system.method, mode.model_runner)
+
+
+def recorded_inputs(study: Study, settings: JsonObject) -> JsonObject:
+    deployment = study.deployment.model_dump(mode="json", exclude_none=True)
+    mode = study.system.mode(0)
+    resolved = {
+        "engine_version": ".".join(map(str, mode.version)),
+        "interconnect": study.system.machine.interconnect,
+        "attention_backend": mode.attention_backend,
+        "max_num_seqs": mode.max_num_seqs,
+        "max_num_batched_tokens": mode.max_num_batched_tokens,
+    }
+    return {
+        "deployment": deployment,
+        "method": study.system.method,
+        **settings,
+        "resolved": resolved,
+        "model_version": MODEL_VERSION,
+    }
+
+
+def prediction_identity(inputs: JsonObject) -> str:
+    """The same question gets the same id: a hash of the inputs."""
+    text = json.dumps(inputs, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

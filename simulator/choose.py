@@ -1,0 +1,232 @@
+"""The grid of draft lengths and loads, and what to deploy."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hwmodel.engine.flags import SpeculativeChoice, speculative_flag
+from hwmodel.errors import InputError
+from simulator import explain
+from simulator.answers import (
+    INTERVAL,
+    checked_concurrency,
+    collected_notes,
+    draft_length,
+    effects_on_clients,
+    memory_report,
+    method_findings,
+    prediction_identity,
+    recorded_inputs,
+)
+from simulator.closed_form import Cell, Grid
+from simulator.decision import Pick, Scores, pick_schedule, pick_static, restart_value, score
+from simulator.deployment import Deployment, with_method
+from simulator.results import Choice, GridCell, Recommendation
+from simulator.study import DEFAULT_DRAWS, Study, build_study
+from simulator.summary import quantile_rows, quantiles, share_above
+
+Array = NDArray[np.float64]
+
+_SCHEDULE_FIRST = (0, 24, 0)  # vLLM: num_speculative_tokens_per_batch_size
+_MAX_CELLS = 100_000
+_EVEN_ODDS = 0.5
+
+
+def choose(
+    deployment: Deployment,
+    *,
+    num_speculative_tokens: Sequence[int] = tuple(range(9)),
+    concurrency: Sequence[int] | None = None,
+    method: str | None = None,
+    num_draws: int = DEFAULT_DRAWS,
+    seed: int = 0,
+) -> Choice:
+    """The grid of draft lengths and concurrencies, and what to deploy."""
+    deployment, notes = with_method(deployment, method) if method else (deployment, ())
+    lengths = _checked_lengths(deployment, num_speculative_tokens)
+    loads = sorted({checked_concurrency(c) for c in (concurrency or deployment.workload.concurrency)})
+    cells = [Cell(k, c) for k, c in product(lengths, loads)]
+    if len(cells) > _MAX_CELLS:
+        raise InputError(f"grid: got {len(cells)} cells, allowed at most {_MAX_CELLS}")
+    study = build_study(deployment, k_max=max(lengths), num_draws=num_draws, seed=seed)
+    point, grid = study.grid(cells, point=True), study.grid(cells, point=False)
+    error = np.exp(study.parameters.model_error * study.model_error_z)
+    drafting = np.array([cell.num_speculative_tokens > 0 for cell in cells])
+    speedup = np.where(drafting, grid.speedup * error, 1.0)
+    scores = score(deployment, cells, grid.baseline, grid.speculative, speedup, (point.baseline, point.speculative))
+    scores = _only_accepted_lengths(study, scores)
+    pick = pick_static(scores, deployment.objective.min_probability_faster)
+    recommendation, more = _recommendation(study, scores, pick)
+    value = restart_value(deployment, pick.gain, _capacity_throughput(point, scores))
+    settings = {"num_speculative_tokens": list(lengths), "concurrency": loads, "num_draws": num_draws, "seed": seed}
+    inputs = recorded_inputs(study, settings)
+    shown = pick.best_enabled
+    return Choice(
+        inputs=inputs,
+        grid=_grid_cells(cells, point, speedup),
+        recommendation=recommendation,
+        restart={
+            "outage_s": value.outage_s,
+            "expected_outage_s": value.expected_outage_s,
+            "payback_s": value.payback_s,
+            "payback_reason": value.payback_reason,
+        },
+        memory=memory_report(study, shown),
+        why=tuple(_choice_why(study, cells, point, pick)),
+        notes=(*more, *collected_notes(study, shown, notes)),
+        prediction_id=prediction_identity(inputs),
+    )
+
+
+def _checked_lengths(deployment: Deployment, lengths: Sequence[int]) -> list[int]:
+    for k in lengths:
+        draft_length(deployment, k)
+    if not lengths:
+        raise InputError("num_speculative_tokens: got an empty list, allowed 0 to 64")
+    return sorted({0, *lengths})
+
+
+def _only_accepted_lengths(study: Study, scores: Scores) -> Scores:
+    """Scores without the draft lengths that the engine version refuses."""
+    refused = [k for k in scores.lengths if any(f.severity == "error" for f in method_findings(study, k))]
+    allowed = scores.allowed.copy()
+    for i, k in enumerate(scores.lengths):
+        if k in refused:
+            allowed[i] = False
+    return replace(scores, allowed=allowed)
+
+
+def _capacity_throughput(point: Grid, scores: Scores) -> float:
+    """The baseline's throughput over the traffic, weighted by load."""
+    at = {cell.concurrency: i for i, cell in enumerate(point.cells)}
+    rates = np.array([point.baseline.throughput_tokens_per_s[0, at[c]] for c in scores.loads])
+    return float(rates @ scores.weights)
+
+
+def _grid_cells(cells: Sequence[Cell], point: Grid, speedup: Array) -> tuple[GridCell, ...]:
+    arm = point.speculative
+    return tuple(
+        GridCell(
+            num_speculative_tokens=cell.num_speculative_tokens,
+            concurrency=cell.concurrency,
+            speedup=figures,
+            probability_faster=share_above(speedup[:, i], 1.0) if cell.num_speculative_tokens else 0.0,
+            tpot_s=float(arm.tpot_s[0, i]),
+            ttft_s=float(arm.ttft_s[0, i]),
+            throughput_tokens_per_s=float(arm.throughput_tokens_per_s[0, i]),
+            tokens_per_step=float(arm.tokens_per_step[0, i]),
+            limited_by=arm.limited_by[i],
+        )
+        for i, (cell, figures) in enumerate(zip(cells, quantile_rows(speedup), strict=True))
+    )
+
+
+def _recommendation(study: Study, scores: Scores, pick: Pick) -> tuple[Recommendation, tuple[str, ...]]:
+    objective = study.deployment.objective
+    k = pick.num_speculative_tokens
+    errors = [f.text for f in method_findings(study, pick.best_enabled) if f.severity == "error"]
+    mode = study.system.mode(0)
+    needed = (
+        _EVEN_ODDS if k else objective.min_probability_faster
+    )  # once it is on, each load only needs the better odds
+    wanted = pick_schedule(scores, needed, mode.max_num_seqs) if not errors else []
+    schedule, reason = _deployable_schedule(study, wanted)
+    static = k if k else max((row[2] for row in schedule or []), default=0)
+    flag, notes = _flag(study, static, schedule)
+    deployed = bool(flag)
+    gain = quantiles(pick.gain)
+    return (
+        Recommendation(
+            num_speculative_tokens=static if deployed else 0,
+            best_if_enabled=pick.best_enabled,
+            schedule=schedule,
+            schedule_reason=reason,
+            flag=flag,
+            restart_worth_it=deployed,
+            probability_better=pick.probability_better,
+            gain={name: gain[name] for name in INTERVAL},
+            why=_recommendation_text(study, pick, errors, deployed, schedule),
+            client_effects=effects_on_clients(study, pick.best_enabled),
+        ),
+        notes,
+    )
+
+
+def _deployable_schedule(study: Study, wanted: list[list[int]]) -> tuple[list[list[int]] | None, str | None]:
+    """The schedule where this engine can run it and it differs from one length for all loads; else why not."""
+    system = study.system
+    if len({row[2] for row in wanted}) <= 1:
+        return None, "one draft length is best at every load"
+    if system.deployment.engine.name != "vllm" or system.mode(0).version < _SCHEDULE_FIRST:
+        best = ", ".join(f"k={k} for {low} to {high} requests" for low, high, k in wanted)
+        return None, f"needs vLLM 0.24 or later (num_speculative_tokens_per_batch_size); there: {best}"
+    if system.parallel.data > 1:
+        return None, "vLLM ignores num_speculative_tokens_per_batch_size with data parallelism"
+    return wanted, None
+
+
+def _flag(study: Study, num_speculative_tokens: int, schedule: list[list[int]] | None) -> tuple[str, tuple[str, ...]]:
+    """The launch text for the recommendation, empty for none; the version's notes on it."""
+    if num_speculative_tokens == 0:
+        return "", ()
+    system, spec = study.system, study.deployment.speculation
+    low, high = spec.lookup_range
+    choice = SpeculativeChoice(
+        method=system.method,
+        num_speculative_tokens=num_speculative_tokens,
+        draft_model=spec.draft_model,
+        prompt_lookup_min=low,
+        prompt_lookup_max=high,
+        draft_tensor_parallel_size=spec.draft_tensor_parallel_size,
+        tensor_parallel_size=system.parallel.tensor,
+        data_parallel_size=system.parallel.data,
+        schedule=tuple((a, b, k) for a, b, k in schedule or []),
+        model_runner=system.mode(num_speculative_tokens).model_runner,
+        n_predict=len(system.shape.mtp_layers) or None if system.method == "mtp" else None,
+    )
+    try:
+        flag = speculative_flag(system.deployment.engine.name, system.mode(0).version, choice)
+    except InputError as error:
+        return "", (str(error),)
+    return flag.text, flag.notes
+
+
+def _recommendation_text(
+    study: Study, pick: Pick, errors: Sequence[str], deployed: bool, schedule: list[list[int]] | None
+) -> str:
+    method = study.system.method
+    if method == "none" or pick.best_enabled == 0:
+        return "No speculation method is named, so there is nothing to enable."
+    if errors:
+        return f"Do not enable {method}: {errors[0]}"
+    gain = quantiles(pick.gain)
+    band = f"{gain['p50']:.2f}x over the traffic (90 %: {gain['p05']:.2f} to {gain['p95']:.2f})"
+    sure = f"P(better) {pick.probability_better:.0%}"
+    k = pick.best_enabled
+    if pick.num_speculative_tokens:
+        tail = "; by batch size it gains more, see the schedule" if schedule else ""
+        return f"Enable {method} with k={k}: expected {band}, {sure}{tail}."
+    if deployed and schedule:
+        return f"Enable {method} only by batch size, see the schedule: one length for all loads gives {band}, {sure}."
+    need = study.deployment.objective.min_probability_faster
+    return f"Do not enable {method}: {pick.reason}; the best length, k={k}, is expected at {band}, {sure} ({need:.0%} asked)."
+
+
+def _choice_why(study: Study, cells: Sequence[Cell], point: Grid, pick: Pick) -> list[str]:
+    """Why, at the lowest and the highest load, for the length that is best when enabled."""
+    k = pick.best_enabled
+    columns = [i for i, cell in enumerate(cells) if cell.num_speculative_tokens == k]
+    lines = explain.explain_cell(study, cells[columns[0]], point, columns[0])
+    if len(columns) > 1:
+        last = columns[-1]
+        base = explain.parts_at(point.baseline.parts_s, last)
+        lines.append(explain.baseline_sentence(study, cells[last], base))
+        if k:
+            spec = explain.parts_at(point.speculative.parts_s, last)
+            lines.append(explain.difference_sentence(study, cells[last], base, spec))
+    if k:
+        lines += [explain.gain_end_sentence(study, k), f"Drafter: {study.system.drafter.description}."]
+    return lines + explain.settling_observations(study, k)

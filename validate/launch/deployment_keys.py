@@ -1,0 +1,193 @@
+"""A launch text as keys of the deployment file, so that `predict` and `choose` can take one in its place."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from hwmodel.errors import InputError, UnknownNameError
+from hwmodel.models import model_names
+from validate.launch.account import Account, account_for
+from validate.launch.findings import Finding, Launch, first_error
+from validate.launch.redaction import redact_text
+from validate.launch.sources import find_launches, looks_like_launch, names_of
+from validate.launch.speculative_keys import MTP_ALIASES
+
+_ENGINE_KEYS = (
+    "tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "expert_parallel",
+    "decode_context_parallel_size", "max_model_len", "max_num_seqs", "max_num_batched_tokens",
+    "gpu_memory_utilization", "block_size", "kv_cache_dtype", "attention_backend", "cudagraph_mode",
+    "cudagraph_capture_sizes", "async_scheduling", "model_runner", "enforce_eager",
+)  # fmt: skip
+# How a checkpoint's name says its quantization, as the cards' names do; tried in this order after the name itself.
+_QUANTIZATIONS = ("fp8", "nvfp4", "int4", "mxfp4", "int8", "bf16")
+_NAME_MARKS = {"awq": "int4", "gptq": "int4", "w4a16": "int4", "fp4": "nvfp4"}
+_VARIANTS = ("-instruct", "-thinking", "-chat", "-base", "-it", "-hf", "-0528", "-0324", "-2507", "-0905", "-0711")
+
+
+@dataclass(slots=True)
+class LaunchKeys:
+    """`tables` holds the keys by table of the deployment file; what could not be filled in is said in `notes`."""
+
+    tables: dict[str, dict[str, object]] = field(default_factory=dict)
+    findings: list[Finding] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    model_name: str | None = None
+    name: str = ""
+
+
+def deployment_from_launch(text_or_path: str | Sequence[str], name: str | None = None) -> LaunchKeys:
+    """The keys that a launch sets. Several launches need `name`; an error finding is raised as InputError."""
+    launch = _chosen(text_or_path, name)
+    account = account_for(launch)
+    error = first_error(account.findings)
+    if error is not None:
+        fix = f"; write {error.fix}" if error.fix else ""
+        raise InputError(f"launch '{account.name}' [{error.code}]: {error.message}{fix}")
+    keys = LaunchKeys(
+        findings=account.findings, notes=list(account.notes), model_name=account.settings.model, name=account.name
+    )
+    keys.tables["engine"] = _engine(account)
+    keys.tables["speculation"] = _speculation(account, keys)
+    model = _model(launch, account, keys)
+    if model:
+        keys.tables["model"] = {"config": model}
+    return keys
+
+
+def _chosen(source: str | Sequence[str], name: str | None) -> Launch:
+    found = find_launches(source)
+    malformed = first_error(found.findings)
+    if malformed is not None and not found.launches:
+        raise InputError(redact_text(f"launch text [{malformed.code}]: {malformed.message}"))
+    if not found.launches:
+        raise InputError("nothing in the launch text starts vllm or sglang")
+    if name is not None:
+        for launch in found.launches:
+            if launch.name == name:
+                return launch
+        near = get_close_matches(name, [launch.name for launch in found.launches], n=1)
+        hint = f"; did you mean '{near[0]}'?" if near else ""
+        raise UnknownNameError(f"no launch '{name[:80]}' in this source; known: {names_of(found.launches)}{hint}")
+    if len(found.launches) > 1:
+        raise InputError(
+            f"{len(found.launches)} launches in this source, choose one by name: {names_of(found.launches)}"
+        )
+    return found.launches[0]
+
+
+def _engine(account: Account) -> dict[str, object]:
+    table: dict[str, object] = {"name": account.engine}
+    if account.version:
+        table["version"] = account.version
+    for key in _ENGINE_KEYS:
+        value = getattr(account.settings, key)
+        if value is not None:
+            table[key] = value
+    return table
+
+
+def _speculation(account: Account, keys: LaunchKeys) -> dict[str, object]:
+    config = account.speculation
+    if config is None:
+        return {"method": "none"}
+    table: dict[str, object] = {"method": _method(config)}
+    lookup = table["method"] in ("ngram", "ngram_gpu")
+    for source, key in (
+        ("num_speculative_tokens", "num_speculative_tokens"),
+        ("prompt_lookup_min", "prompt_lookup_min" if lookup else ""),
+        ("prompt_lookup_max", "prompt_lookup_max" if lookup else ""),
+        ("draft_tensor_parallel_size", "draft_tensor_parallel_size"),
+        ("num_speculative_tokens_per_batch_size", "schedule"),
+        ("eagle_topk", "sglang_topk"),
+        ("num_draft_tokens", "sglang_num_draft_tokens"),
+    ):
+        if key and config.get(source) is not None:
+            table[key] = config[source]
+    if config.get("num_speculative_tokens") is None:
+        keys.notes.append("num_speculative_tokens is not known from the launch text: give it with -k")
+    if config.get("adaptive"):
+        table["policy"] = "sglang-adaptive"
+    draft = config.get("model")
+    if isinstance(draft, str) and table["method"] != "mtp":
+        card = _card(draft)
+        if card:
+            table["draft_model"] = card
+        else:
+            keys.notes.append(
+                f"the draft model {draft} is no model known here: the usual head for the method is assumed"
+            )
+    return table
+
+
+def _method(config: dict[str, Any]) -> str:
+    method = str(config["method"])
+    if method in MTP_ALIASES:
+        return "mtp"
+    return "p_eagle" if method == "eagle3" and config.get("parallel_drafting") is True else method
+
+
+def _model(launch: Launch, account: Account, keys: LaunchKeys) -> str | None:
+    """The `config` key: a local checkpoint with a config.json, or the shipped card that fits the repository's name."""
+    name = account.settings.model
+    if name is None:
+        return None
+    local = _local_config(name, launch.folder)
+    if local:
+        return local
+    card = _card(name)
+    if card is None:
+        keys.notes.append(f"the model {name} is no card known here: name one with --model")
+    return card
+
+
+def _local_config(name: str, folder: Path | None) -> str | None:
+    if "$" in name or "\0" in name:
+        return None
+    path = Path(name)
+    places = [path] if path.is_absolute() or folder is None else [folder / path, path]
+    for place in places:
+        try:
+            if (place / "config.json").is_file():
+                return str(place / "config.json")
+        except OSError:
+            continue
+    return None
+
+
+def _card(name: str) -> str | None:
+    """The shipped card for a repository or folder name such as moonshotai/Kimi-K2.5, or None.
+
+    >>> _card("no/such-model") is None
+    True
+    """
+    base = name.rstrip("/").rsplit("/", 1)[-1].lower()
+    known = set(model_names())
+    marked = next((label for mark, label in _NAME_MARKS.items() if f"-{mark}" in base), None)
+    stems = [base]
+    for mark in (*_NAME_MARKS, *_QUANTIZATIONS):
+        stems += [base.replace(f"-{mark}", "")] if f"-{mark}" in base else []
+    stems += [stem.replace(variant, "") for stem in list(stems) for variant in _VARIANTS if variant in stem]
+    suffixes = (
+        [marked] if marked else [label for label in _QUANTIZATIONS if f"-{label}" in base] or list(_native_first(stems))
+    )
+    return next(
+        (found for stem in stems for found in (stem, *(f"{stem}-{suffix}" for suffix in suffixes)) if found in known),
+        None,
+    )
+
+
+def _native_first(stems: Sequence[str]) -> Sequence[str]:
+    """Suffixes to try when the name states none: the formats that models are published in come first."""
+    return (
+        ("bf16", "fp8", "int4", "mxfp4")
+        if any(stem.startswith(_PLAIN_FAMILIES) for stem in stems)
+        else ("fp8", "int4", "mxfp4", "bf16")
+    )
+
+
+# Families whose plain repository name holds 16-bit weights, with the quantized ones named apart.
+_PLAIN_FAMILIES = ("qwen", "llama", "meta-llama", "mixtral", "glm-4", "deepseek-v2")
+
+__all__ = ["LaunchKeys", "deployment_from_launch", "looks_like_launch"]
