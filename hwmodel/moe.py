@@ -44,7 +44,7 @@ class Routing:
 
     @cached_property
     def interpolation(self) -> tuple[Array, Array]:
-        """Chebyshev points of the draws' range `(3, num_points)`, the draws' weights on them `(num_draws, num_points)`."""
+        """Chebyshev points over the draws `(3, num_points)` and the weights of each draw `(num_draws, num_points)`."""
         points, bases = zip(*(_chebyshev(axis) for axis in self.columns), strict=True)
         basis = functools.reduce(lambda a, b: (a[:, :, None] * b[:, None, :]).reshape(len(a), -1), bases)
         return np.array(list(product(*points))).T, np.ascontiguousarray(basis)

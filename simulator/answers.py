@@ -1,4 +1,4 @@
-"""What every answer carries besides its figures: checked questions, memory, notes, client effects, inputs and identity."""
+"""What every answer carries besides its figures: memory, notes, client effects, inputs, identity; checked questions."""
 
 import hashlib
 import json
@@ -66,6 +66,7 @@ def plateau(study: Study, cap: Capacity) -> JsonObject:
 
 
 def plateau_sentence(plateau: JsonObject) -> str:
+    """The plateau in words: the band, how many requests run, and what limits them."""
     band = plateau["throughput_tokens_per_s"]
     parts = ", ".join(f"{name} {share:.0%} of the step" for name, share in plateau["largest_parts"].items())
     words = {
@@ -127,13 +128,15 @@ def _fit_notes(study: Study, num_speculative_tokens: int) -> list[str]:
             held = (plan.memory.weight_bytes + plan.memory.draft_bytes + max(plan.memory.reserve_bytes, 0.0)) / GB
             lines.append(
                 f"{name} does not fit: {held:.1f} GB of weights and reserve a GPU,"
-                f" {plan.memory.budget_bytes / GB:.1f} GB allowed by gpu_memory_utilization; the figures assume that it did"
+                f" {plan.memory.budget_bytes / GB:.1f} GB allowed by gpu_memory_utilization;"
+                " the figures assume that it did"
             )
             break
     return lines
 
 
 def method_findings(study: Study, num_speculative_tokens: int) -> list[Finding]:
+    """What this engine version says to the method at this draft length; errors are refusals."""
     system = study.system
     deployment = system.deployment
     n_predict = len(system.shape.mtp_layers) or None if system.method == "mtp" else None
@@ -151,6 +154,7 @@ def method_findings(study: Study, num_speculative_tokens: int) -> list[Finding]:
 
 
 def effects_on_clients(study: Study, num_speculative_tokens: int) -> tuple[str, ...]:
+    """What clients notice once the method is on; nothing at draft length 0."""
     if num_speculative_tokens == 0:
         return ()
     mode = study.system.mode(num_speculative_tokens)
@@ -158,6 +162,7 @@ def effects_on_clients(study: Study, num_speculative_tokens: int) -> tuple[str, 
 
 
 def recorded_inputs(study: Study, settings: JsonObject) -> JsonObject:
+    """The `inputs` of an answer: the deployment, the question, and what was resolved from defaults."""
     deployment = study.deployment.model_dump(mode="json", exclude_none=True)
     mode = study.system.mode(0)
     resolved = {

@@ -24,7 +24,7 @@ from simulator.answers import (
 from simulator.closed_form import Cell, Grid
 from simulator.decision import Pick, Scores, pick_schedule, pick_static, restart_value, score
 from simulator.deployment import Deployment, with_method
-from simulator.results import Choice, GridCell, Recommendation
+from simulator.results import Choice, GridCell, JsonObject, Recommendation
 from simulator.study import DEFAULT_DRAWS, Study, build_study
 from simulator.summary import quantile_rows, quantiles, share_above
 
@@ -132,9 +132,9 @@ def _recommendation(study: Study, scores: Scores, pick: Pick) -> tuple[Recommend
     needed = (
         _EVEN_ODDS if k else objective.min_probability_faster
     )  # once it is on, each load only needs the better odds
-    wanted = pick_schedule(scores, needed, mode.max_num_seqs) if not errors else []
+    wanted = pick_schedule(scores, k, needed, mode.max_num_seqs) if not errors else []
     schedule, reason = _deployable_schedule(study, wanted)
-    static = k if k else max((row[2] for row in schedule or []), default=0)
+    static = max([k, *(row[2] for row in schedule or [])])  # vLLM clamps the schedule to num_speculative_tokens
     flag, notes = _flag(study, static, schedule)
     deployed = bool(flag)
     gain = quantiles(pick.gain)
@@ -148,7 +148,8 @@ def _recommendation(study: Study, scores: Scores, pick: Pick) -> tuple[Recommend
             restart_worth_it=deployed,
             probability_better=pick.probability_better,
             gain={name: gain[name] for name in INTERVAL},
-            why=_recommendation_text(study, pick, errors, deployed, schedule),
+            by_load=_best_by_load(scores),
+            why=_recommendation_text(study, scores, pick, errors, schedule if deployed else None),
             client_effects=effects_on_clients(study, pick.best_enabled),
         ),
         notes,
@@ -195,24 +196,53 @@ def _flag(study: Study, num_speculative_tokens: int, schedule: list[list[int]] |
 
 
 def _recommendation_text(
-    study: Study, pick: Pick, errors: Sequence[str], deployed: bool, schedule: list[list[int]] | None
+    study: Study, scores: Scores, pick: Pick, errors: Sequence[str], schedule: list[list[int]] | None
 ) -> str:
-    method = study.system.method
-    if method == "none" or pick.best_enabled == 0:
+    """The answer in one or two sentences."""
+    method, k = study.system.method, pick.best_enabled
+    if method == "none" or k == 0:
         return "No speculation method is named, so there is nothing to enable."
     if errors:
         return f"Do not enable {method}: {errors[0]}"
     gain = quantiles(pick.gain)
     band = f"{gain['p50']:.2f}x over the traffic (90 %: {gain['p05']:.2f} to {gain['p95']:.2f})"
     sure = f"P(better) {pick.probability_better:.0%}"
-    k = pick.best_enabled
     if pick.num_speculative_tokens:
         tail = "; by batch size it gains more, see the schedule" if schedule else ""
         return f"Enable {method} with k={k}: expected {band}, {sure}{tail}."
-    if deployed and schedule:
+    if schedule:
         return f"Enable {method} only by batch size, see the schedule: one length for all loads gives {band}, {sure}."
     need = study.deployment.objective.min_probability_faster
-    return f"Do not enable {method}: {pick.reason}; the best length, k={k}, is expected at {band}, {sure} ({need:.0%} asked)."
+    text = f"Do not enable {method}: {pick.reason}; the best length, k={k}, is expected at {band}, {sure}"
+    return f"{text} ({need:.0%} asked).{_worthwhile_loads(scores, need)}"
+
+
+def _best_by_load(scores: Scores) -> list[JsonObject]:
+    """For each load the draft length with the largest median gain (0: the baseline), and how sure it is."""
+    rows: list[JsonObject] = []
+    for j, load in enumerate(scores.loads):
+        medians = np.median(scores.gain[:, :, j], axis=0)
+        usable = [i for i in range(len(scores.lengths)) if scores.lengths[i] == 0 or scores.allowed[i, j]]
+        best = max(usable, key=lambda i: (float(medians[i]), -scores.lengths[i]))
+        k = scores.lengths[best]
+        probability = share_above(scores.gain[:, best, j], 1.0) if k else 0.0
+        row = {"concurrency": load, "num_speculative_tokens": k, "gain": float(medians[best])}
+        rows.append({**row, "probability_better": probability})
+    return rows
+
+
+def _worthwhile_loads(scores: Scores, min_probability: float) -> str:
+    """A sentence on the loads at which a length would pay by itself; empty without one, or with one load only."""
+    rows = _best_by_load(scores)
+    good = [r for r in rows if r["num_speculative_tokens"] and r["probability_better"] >= min_probability]
+    if not good or len(rows) == 1:
+        return ""
+    parts = ", ".join(
+        f"k={r['num_speculative_tokens']} at concurrency {r['concurrency']} ({r['gain']:.2f}x,"
+        f" P(better) {r['probability_better']:.0%})"
+        for r in good
+    )
+    return f" It would pay at low load alone: {parts}." if good[-1] is not rows[-1] else f" It would pay for: {parts}."
 
 
 def _choice_why(study: Study, cells: Sequence[Cell], point: Grid, pick: Pick) -> list[str]:

@@ -16,6 +16,8 @@ from simulator.summary import quantiles, share_above
 
 Array = NDArray[np.float64]
 
+SCHEDULE_MARGIN = 0.02  # smaller differences are below the noise of any measurement that could confirm them
+
 
 @dataclass(frozen=True, slots=True)
 class Scores:
@@ -134,35 +136,42 @@ def pick_static(scores: Scores, min_probability: float) -> Pick:
     return Pick(k, k, probability, overall[:, best], "")
 
 
-def pick_schedule(scores: Scores, min_probability: float, max_num_seqs: int) -> list[list[int]]:
+def pick_schedule(scores: Scores, static: int, min_probability: float, max_num_seqs: int) -> list[list[int]]:
     """Draft length by batch size, `[[lo, hi, k], ...]`, inclusive, from 1 to `max_num_seqs`.
 
-    At each load the allowed length with the largest median gain, where better with at least `min_probability`;
-    ranges meet halfway (geometrically) between neighbouring loads, equal neighbours are merged.
+    Each load keeps the `static` length unless another (or none) has a median gain larger by `SCHEDULE_MARGIN`; a
+    length is used only where it is better than the baseline with `min_probability`, and never above a `static` length
+    that is recommended. Ranges meet halfway (geometrically) between neighbouring loads, equal neighbours are merged.
     """
-    chosen = []
-    for j in range(len(scores.loads)):
-        best, best_gain = 0, 1.0
-        for i, k in enumerate(scores.lengths):
-            draws = scores.gain[:, i, j]
-            median = float(np.median(draws))
-            if k and scores.allowed[i, j] and median > best_gain and share_above(draws, 1.0) >= min_probability:
-                best, best_gain = k, median
-        chosen.append(best)
+    chosen = [_length_at(scores, j, static, min_probability) for j in range(len(scores.loads))]
     rows: list[list[int]] = []
     low = 1
     for j, k in enumerate(chosen):
+        if low > max_num_seqs:
+            break
         last = j == len(chosen) - 1
         high = max_num_seqs if last else round((scores.loads[j] * scores.loads[j + 1]) ** 0.5)
         high = max(min(high, max_num_seqs), low)
         if rows and rows[-1][2] == k:
             rows[-1][1] = high
-        elif low <= max_num_seqs:
+        else:
             rows.append([low, high, k])
         low = high + 1
-        if low > max_num_seqs:
-            break
     return rows
+
+
+def _length_at(scores: Scores, j: int, static: int, min_probability: float) -> int:
+    """The draft length for one load (see `pick_schedule`)."""
+    usable = {0: 1.0}
+    for i, k in enumerate(scores.lengths):
+        draws = scores.gain[:, i, j]
+        within = 0 < k <= (static or k)
+        if within and scores.allowed[i, j] and share_above(draws, 1.0) >= min_probability:
+            usable[k] = float(np.median(draws))
+    best = max(usable, key=lambda k: (usable[k], -k))
+    if static in usable and usable[best] < usable[static] * (1.0 + SCHEDULE_MARGIN):
+        return static
+    return best
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,8 +61,8 @@ def _prediction(study: Study, cell: Cell, notes: Sequence[str], settings: JsonOb
         study, {"num_speculative_tokens": cell.num_speculative_tokens, "concurrency": cell.concurrency, **settings}
     )
     why = explain.explain_cell(study, cell, point, 0)
-    plateau = plateau(study, cap)
-    why += [plateau_sentence(plateau)]
+    level = plateau(study, cap)
+    why += [plateau_sentence(level)]
     if drafting:
         why += [
             explain.gain_end_sentence(study, cell.num_speculative_tokens),
@@ -76,7 +76,7 @@ def _prediction(study: Study, cell: Cell, notes: Sequence[str], settings: JsonOb
         break_even_tokens_per_step=float(point.speculative.step_s[0, 0] / point.baseline.step_s[0, 0]),
         baseline=_arm_point(point.baseline, 0, grid.baseline, error),
         speculative=_arm_point(point.speculative, 0, grid.speculative, error),
-        plateau=plateau,
+        plateau=level,
         distinct_experts_per_layer=explain.distinct_experts(study, cell),
         memory=memory_report(study, cell.num_speculative_tokens),
         why=tuple(why),

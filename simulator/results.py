@@ -105,6 +105,7 @@ class Recommendation:
     restart_worth_it: bool
     probability_better: float
     gain: dict[str, float | None]
+    by_load: list[JsonObject]
     why: str
     client_effects: tuple[str, ...]
 

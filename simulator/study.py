@@ -41,7 +41,7 @@ _SHARE_NOISE = 0.03  # of the logit: a profiler's share, about 0.7 points at one
 
 @dataclass(frozen=True)
 class Study:
-    """A deployment with its uncertainty; `z` are the conditioned parameter coordinates `(num_draws, num_parameters)`."""
+    """A deployment with its uncertainty; `z` are conditioned parameter coordinates `(num_draws, num_parameters)`."""
 
     system: System
     acceptance: AcceptanceDraws
