@@ -47,6 +47,7 @@ docs: setup ## docs/cli.md again, from the commands' own help
 
 bench: setup ## how long the program takes to start
 	$(BIN)/python benchmarks/startup.py
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python benchmarks/grid.py
 
 clean: ## caches and build leftovers; keeps .venv
 	rm -rf .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache build dist *.egg-info out

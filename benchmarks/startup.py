@@ -9,6 +9,7 @@ import sys
 import time
 from pathlib import Path
 
+LOADS = "1,2,4,8,16,32,64,128"  # with the default draft lengths 0 to 8 and 2,000 draws
 REPEATS = 15
 CASE = Path(__file__).parent.parent / "examples" / "kimi-k2.5-8x-rtx-pro-6000.toml"
 PROGRAM = str(Path(sys.executable).parent / "draftcast")
@@ -17,13 +18,13 @@ COMPARED = (
     ("draftcast --help", (PROGRAM, "--help"), (sys.executable, "-c", "import click"), 2.0),
     (
         "draftcast choose --json",
-        (PROGRAM, "choose", str(CASE), "--json"),
+        (PROGRAM, "choose", str(CASE), "-c", LOADS, "--json"),
         (sys.executable, "-c", "import numpy, pydantic, click"),
         3.0,
     ),
     (
         "draftcast choose",
-        (PROGRAM, "choose", str(CASE)),
+        (PROGRAM, "choose", str(CASE), "-c", LOADS),
         (sys.executable, "-c", "import numpy, pydantic, click"),
         3.0,
     ),

@@ -27,4 +27,6 @@ def load(
     """
     if isinstance(source, Mapping):
         return load_deployment(source, overrides)
-    return load_deployment(expand(str(source), gpu=gpu, model=model), overrides)
+    expanded = expand(str(source))
+    named = [f"{key}={value}" for key, value in (("hardware.gpu", gpu), ("model.config", model)) if value is not None]
+    return load_deployment(expanded.source, (*named, *overrides), expanded.notes)

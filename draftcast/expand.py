@@ -13,19 +13,6 @@ MAX_FILE_BYTES = int(MB)  # a deployment file is 1 kB; what is larger is left to
 Tables = dict[str, Any]
 
 
-def expand(source: str, gpu: str | None = None, model: str | None = None, launch: str | None = None) -> str | Tables:
-    """What `simulator.deployment.load_deployment` takes for `source`, with `gpu` and `model` laid over what it says."""
-    expanded = expand_with_notes(source, launch)
-    stated = {"hardware": ("gpu", gpu), "model": ("config", model)}
-    if gpu is None and model is None:
-        return expanded.source
-    tables = _read_tables(source) if expanded.tables is None else expanded.tables
-    for table, (key, value) in stated.items():
-        if value is not None:
-            _table(tables, table, source)[key] = value
-    return tables
-
-
 @dataclass(frozen=True, slots=True)
 class Expanded:
     """A deployment before it is checked, and sentences about what the launch did not say.
@@ -49,7 +36,7 @@ class Expanded:
             raise InputError(f"the launch does not say {key}; allowed: {option} NAME, or --set {key}=NAME")
 
 
-def expand_with_notes(source: str, launch: str | None = None) -> Expanded:
+def expand(source: str, launch: str | None = None) -> Expanded:
     """The deployment behind `source`: the path of a TOML file, or a launch command, unit, compose file or manifest.
 
     `launch` names one where the source holds several.

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from draftcast.text import one_line
-
 if TYPE_CHECKING:
     from simulator.deployment import Deployment
 
@@ -43,16 +41,14 @@ class Request:
 
         `method` is laid over like a key, so that what `--set` says about acceptance is kept: it is meant for it.
         """
-        from draftcast.expand import expand_with_notes
+        from draftcast.expand import expand
         from simulator.deployment import load_deployment
 
-        expanded = expand_with_notes(self.source, self.launch)
+        expanded = expand(self.source, self.launch)
         overrides = (*self.named_overrides(method), *self.overrides)
         for key, option in (("hardware.gpu", "--gpu"), ("model.config", "--model")):
             expanded.require(key, any(item.startswith(f"{key}=") for item in overrides), option)
-        for note in expanded.notes:
-            click.echo(f"note: {one_line(note)}", err=True)
-        return load_deployment(expanded.source, overrides)
+        return load_deployment(expanded.source, overrides, expanded.notes)
 
     def named_overrides(self, method: str | None = None) -> tuple[str, ...]:
         """The options that have a name of their own, as KEY=VALUE; `--set` comes after them and wins."""

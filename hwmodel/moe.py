@@ -65,8 +65,11 @@ def _popularity_nodes(num_experts: int) -> tuple[Array, Array]:
     if num_experts <= _QUADRATURE_NODES:
         z = normal_quantile((np.arange(num_experts) + 0.5) / num_experts)
         return z, np.ones(num_experts)
-    nodes, weights = np.polynomial.hermite_e.hermegauss(_QUADRATURE_NODES)
-    keep = weights > weights.sum() * 1e-9
+    # Golub and Welsch: nodes are eigenvalues of the Jacobi matrix, weights the squared first components.
+    off_diagonal = np.sqrt(np.arange(1.0, _QUADRATURE_NODES))
+    nodes, vectors = np.linalg.eigh(np.diag(off_diagonal, 1) + np.diag(off_diagonal, -1))
+    weights = vectors[0] ** 2
+    keep = weights > 1e-9
     nodes, weights = nodes[keep], weights[keep]
     return nodes, weights * (num_experts / weights.sum())
 

@@ -84,6 +84,7 @@ class Batch:
     rows: Any
     prefill_tokens: Array
     prefill_context_tokens: Array
+    expert_budget: float = float("inf")  # experts per layer that are read at most (MoE-Spec, arXiv 2602.16052)
 
     @property
     def tokens(self) -> Any:
@@ -163,7 +164,7 @@ def experts_time_s(work: RankWork, machine: Machine, batch: Batch, p: Parameters
         rate = p.expert_compute_efficiency * machine.flop_per_s(moe.weight_format)
         share = 1.0 if moe.num_ranks == 1 else load.busiest_rank / np.maximum(load.distinct, 1e-9)
         flop = 2.0 * load.padded_rows * moe.expert_parameters * share
-        read = load.busiest_rank * moe.expert_bytes
+        read = np.minimum(load.busiest_rank, batch.expert_budget) * moe.expert_bytes
         total = total + moe.num_layers * operator_time_s(read, bandwidth, flop, rate, machine.gemm_exponent)
     return total
 

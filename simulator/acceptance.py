@@ -32,6 +32,7 @@ from simulator.acceptance_shapes import (
 )
 from simulator.deployment.speculation import LOOKUP_METHODS, NGRAM_METHODS, Speculation
 from simulator.deployment.tables import Workload
+from simulator.summary import median
 
 PARALLEL_METHODS = ("dflash", "dspark", "p_eagle")  # draft a block in one pass: nothing is known beyond the block
 PARALLEL_BLOCK_TOKENS = 16  # largest published block (DFlash, arXiv 2602.06036)
@@ -193,7 +194,7 @@ def _vector_rows(asked: _Asked, evidence: Evidence) -> Array:
     trials = _drafts(asked, evidence) * np.concatenate(([1.0], survival[:-1]))
     kappa, requests = _kappa(asked, evidence), _requests(evidence)
     worth = effective_trials(trials, requests, kappa)
-    typical = effective_trials(trials, requests, np.median(kappa, keepdims=True))[0]
+    typical = effective_trials(trials, requests, median(kappa)[None])[0]
     # What the sampling of requests adds moves all positions together; the binomial part does not.
     shared = 1.0 - np.divide(typical, trials, out=np.ones_like(trials), where=trials > 0)
     drawn = share_draws(asked.rng, point, worth, shared_normals(asked.rng, num_draws, shared))

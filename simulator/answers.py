@@ -23,10 +23,17 @@ INTERVAL = ("p05", "p50", "p95")
 _DEFAULT_DRAFT_TOKENS = 3  # where neither the file nor the caller says: the commonest published choice
 
 
-def draft_length(deployment: Deployment, asked: int | None) -> tuple[int, tuple[str, ...]]:
-    """The draft length in question and a note where it is assumed; k without a method is an error."""
+def draft_length(
+    deployment: Deployment, asked: int | None, concurrency: int | None = None
+) -> tuple[int, tuple[str, ...]]:
+    """The draft length in question and a note where it is assumed; k without a method is an error.
+
+    What is asked wins over the file's schedule at this concurrency, and that over the file's static length.
+    """
     speculation = deployment.speculation
     k = asked if asked is not None else speculation.num_speculative_tokens
+    if asked is None and speculation.schedule and concurrency and speculation.effective_policy == "schedule":
+        k = scheduled_length(speculation.schedule, concurrency)
     if k is not None and not 0 <= k <= MAX_DRAFT_TOKENS:
         raise InputError(f"num_speculative_tokens: got {k}, allowed 0 to {MAX_DRAFT_TOKENS}")
     if speculation.method == "none":
@@ -38,6 +45,11 @@ def draft_length(deployment: Deployment, asked: int | None) -> tuple[int, tuple[
     if k is None:
         return _DEFAULT_DRAFT_TOKENS, (f"num_speculative_tokens is not given; {_DEFAULT_DRAFT_TOKENS} assumed",)
     return k, ()
+
+
+def scheduled_length(schedule: Sequence[tuple[int, int, int]], batch: int) -> int:
+    """The draft length that vLLM uses at a batch size: gaps and the tail carry the last range's length forward."""
+    return next((k for low, _, k in reversed(schedule) if low <= batch), schedule[0][2])
 
 
 def checked_concurrency(value: int) -> int:

@@ -26,7 +26,7 @@ from simulator.decision import Pick, Scores, pick_schedule, pick_static, restart
 from simulator.deployment import Deployment, with_method
 from simulator.results import Choice, GridCell, JsonObject, Recommendation
 from simulator.study import DEFAULT_DRAWS, Study, build_study
-from simulator.summary import quantile_rows, quantiles, share_above
+from simulator.summary import median, quantile_rows, quantiles, share_above
 
 Array = NDArray[np.float64]
 
@@ -221,7 +221,7 @@ def _best_by_load(scores: Scores) -> list[JsonObject]:
     """For each load the draft length with the largest median gain (0: the baseline), and how sure it is."""
     rows: list[JsonObject] = []
     for j, load in enumerate(scores.loads):
-        medians = np.median(scores.gain[:, :, j], axis=0)
+        medians = median(scores.gain[:, :, j])
         usable = [i for i in range(len(scores.lengths)) if scores.lengths[i] == 0 or scores.allowed[i, j]]
         best = max(usable, key=lambda i: (float(medians[i]), -scores.lengths[i]))
         k = scores.lengths[best]

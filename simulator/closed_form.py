@@ -163,7 +163,7 @@ class _Drafting:
         """Rows after padding, each cell by the captured sizes of its own draft length."""
         padded = np.empty(np.broadcast_shapes(np.shape(tokens), self.sequences.shape))
         tokens = np.broadcast_to(tokens, padded.shape)
-        for k in np.unique(self.lengths):
+        for k in sorted(set(self.lengths.tolist())):
             at = self.lengths == k
             padded[..., at] = _padded(self.system.mode(int(k)), tokens[..., at], uniform, int(k) + 1)
         return padded
@@ -229,10 +229,12 @@ def _group_step(drafting: _Drafting, p: Parameters, draft_probability: Any) -> S
 
 
 def _drafted_step(drafting: _Drafting, p: Parameters, drafted: Any, *, uniform: bool) -> StepCost:
-    system, query = drafting.system, drafting.lengths + 1.0
+    system, query = drafting.system, drafting.system.verified_rows(drafting.lengths)
     tokens = drafting.sequences + drafted * (query - 1.0)
     rows = drafting.rows(tokens, uniform)
     batch = decode_batch(drafting.sequences, drafted, query, system.context_tokens, rows)
+    budget = float(system.deployment.speculation.expert_budget or np.inf)
+    batch = replace(batch, expert_budget=budget)
     parts = engine_parts(system.work, system.machine, batch, p, drafting.step_mode(uniform))
     extra = _DCP_DRAFT_PASS_S if system.parallel.decode_context > 1 else 0.0
     parts["drafter"] = draft_time_s(system.drafter, batch, p, decode_context_extra_s=extra)
@@ -242,8 +244,13 @@ def _drafted_step(drafting: _Drafting, p: Parameters, drafted: Any, *, uniform: 
 def _idle_step(drafting: _Drafting, p: Parameters) -> StepCost:
     """A step of a speculating engine in which no request has a draft: one row each, computed once per load."""
     system = drafting.system
-    loads, index = np.unique(drafting.sequences, return_inverse=True)
-    first = np.array([int(drafting.lengths[np.flatnonzero(index == i)[0]]) for i in range(len(loads))])
+    place: dict[float, int] = {}
+    for i, sequences in enumerate(drafting.sequences.tolist()):
+        place.setdefault(sequences, i)
+    loads = np.array(list(place))
+    order = {sequences: j for j, sequences in enumerate(place)}
+    index = [order[sequences] for sequences in drafting.sequences.tolist()]
+    first = drafting.lengths[list(place.values())]
     once = _Drafting(system, first, loads)
     batch = decode_batch(loads, loads, np.ones_like(loads), system.context_tokens, once.rows(loads, False))
     mode = replace(once.step_mode(False), rows_as_prefill=False)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from hwmodel.units import MINUTE, MS
 from simulator.closed_form import ArmResult, Cell
 from simulator.deployment import Deployment
-from simulator.summary import quantiles, share_above
+from simulator.summary import median, quantiles, share_above
 
 Array = NDArray[np.float64]
 
@@ -123,7 +123,7 @@ def pick_static(scores: Scores, min_probability: float) -> Pick:
     if not enabled:
         return Pick(0, 0, 0.0, np.ones(len(overall)), "only the baseline was asked for")
     pool = usable or enabled
-    medians = np.median(overall, axis=0)
+    medians = median(overall)
     best = max(pool, key=lambda i: (round(float(medians[i]), 6), -scores.lengths[i]))
     probability = share_above(overall[:, best], 1.0)
     k = scores.lengths[best]
@@ -167,7 +167,7 @@ def _length_at(scores: Scores, j: int, static: int, min_probability: float) -> i
         draws = scores.gain[:, i, j]
         within = 0 < k <= (static or k)
         if within and scores.allowed[i, j] and share_above(draws, 1.0) >= min_probability:
-            usable[k] = float(np.median(draws))
+            usable[k] = float(median(draws))
     best = max(usable, key=lambda k: (usable[k], -k))
     if static in usable and usable[best] < usable[static] * (1.0 + SCHEDULE_MARGIN):
         return static

@@ -44,8 +44,9 @@ def predict(
 ) -> Prediction:
     """One configuration against its baseline; defaults are the file's draft length and its first concurrency."""
     deployment, notes = with_method(deployment, method) if method else (deployment, ())
-    k, more = draft_length(deployment, num_speculative_tokens)
-    cell = Cell(k, checked_concurrency(concurrency or deployment.workload.concurrency[0]))
+    load = checked_concurrency(deployment.workload.concurrency[0] if concurrency is None else concurrency)
+    k, more = draft_length(deployment, num_speculative_tokens, load)
+    cell = Cell(k, load)
     study = build_study(deployment, k_max=k, num_draws=num_draws, seed=seed)
     return _prediction(study, cell, (*notes, *more), {"num_draws": num_draws, "seed": seed})
 

@@ -5,6 +5,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
 from hwmodel.collectives import AllReduceCurve, allreduce_curve
 from hwmodel.drafters import MODEL_FREE_METHODS, PARALLEL_METHODS, Drafter, build_drafter, draft_machine
 from hwmodel.engine.mode import engine_mode
@@ -17,6 +20,7 @@ from hwmodel.specs import Gpu, ModelShape
 from hwmodel.step import Machine
 from hwmodel.units import GB, KIB, US
 from simulator.deployment import Deployment
+from simulator.files import read_text
 from simulator.parameters import Prior, PriorSet, prior_set, with_user_values
 
 _KV_ELEMENT_BYTES = (("nvfp4", 0.5625), ("fp8", 1.0), ("int8", 1.0), ("fp32", 4.0), ("float32", 4.0))
@@ -53,6 +57,13 @@ class System:
         """The speculation method of the deployment."""
         return self.deployment.speculation.method
 
+    def verified_rows(self, num_speculative_tokens: NDArray[np.int_]) -> NDArray[np.float64]:
+        """Rows that a drafted request brings into a step: 1 + k for a chain, the nodes of the tree for a tree."""
+        spec = self.deployment.speculation
+        if (spec.sglang_topk or 1) > 1 and spec.sglang_num_draft_tokens:
+            return np.full(len(num_speculative_tokens), float(spec.sglang_num_draft_tokens))
+        return np.asarray(num_speculative_tokens + 1.0)
+
     @property
     def context_tokens(self) -> float:
         """Mean context of a decode step."""
@@ -80,6 +91,7 @@ def build_system(deployment: Deployment) -> System:
     notes = list(deployment.notes)
     interconnect, why = resolve_interconnect(deployment, gpu)
     notes += [why] if why else []
+    notes += what_is_not_modelled(deployment)
     curve = resolve_curve(deployment, gpu, interconnect)
     modes: dict[int, EngineMode] = {}
 
@@ -103,6 +115,26 @@ def build_system(deployment: Deployment) -> System:
         notes=tuple(dict.fromkeys(notes)),
         mode=mode,
     )
+
+
+def what_is_not_modelled(deployment: Deployment) -> list[str]:
+    """Sentences on keys that the closed form reads in part or not at all: nothing is dropped silently."""
+    spec, objective, notes = deployment.speculation, deployment.objective, []
+    if (spec.sglang_topk or 1) > 1:
+        nodes = spec.sglang_num_draft_tokens
+        notes.append(
+            f"draft tree: {nodes or 'k + 1'} rows are verified; acceptance is taken per depth, as given for this tree"
+        )
+    if spec.expert_budget:
+        notes.append(
+            f"expert_budget {spec.expert_budget}: verification reads at most that many experts a layer; what that costs"
+            " in output quality and acceptance is not predicted"
+        )
+    if spec.effective_policy in ("sglang-adaptive", "optimal"):
+        notes.append(f"speculation.policy {spec.effective_policy}: predicted as a static draft length")
+    if objective.tpot_ms_max is not None or objective.ttft_ms_max is not None:
+        notes.append(f"limits are applied to the mean TPOT and TTFT, not to the {objective.percentile:g}th percentile")
+    return notes
 
 
 def check_layout(shape: ModelShape, parallel: Parallelism) -> None:
@@ -147,14 +179,6 @@ def resolve_interconnect(deployment: Deployment, gpu: Gpu) -> tuple[str, str]:
         gpu.interconnect,
         f"hardware.interconnect is not given; {gpu.interconnect} assumed, as {gpu.title} usually has",
     )
-
-
-def read_text(path: str) -> str:
-    """The text of a file that the deployment points to; one-line error when it cannot be read."""
-    try:
-        return Path(path).read_text(encoding="utf-8", errors="replace")
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror or error}") from None
 
 
 def resolve_curve(deployment: Deployment, gpu: Gpu, interconnect: str) -> AllReduceCurve:

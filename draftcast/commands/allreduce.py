@@ -4,9 +4,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from draftcast.files import read_text
 from draftcast.options import json_option
 from draftcast.output import show
+from simulator.files import read_text
 
 if TYPE_CHECKING:
     from hwmodel.collectives import AllReduceCurve

@@ -29,16 +29,19 @@ _NAME_OR_PATH_KEYS = (("model", "config"), ("hardware", "gpu"), ("speculation", 
 _FILE_ENDINGS = (".json", ".toml", ".yaml", ".yml", ".service", ".sh")
 
 
-def load_deployment(source: str | Path | Mapping[str, Any], overrides: Sequence[str] = ()) -> Deployment:
+def load_deployment(
+    source: str | Path | Mapping[str, Any], overrides: Sequence[str] = (), notes: Sequence[str] = ()
+) -> Deployment:
     """The checked deployment of a TOML file (its path) or of an already parsed mapping.
 
     `overrides` are "KEY=VALUE" texts laid over it: VALUE is read as TOML, else as bare text; a list key also takes
     "1,4,16"; "KEY=" puts the default back. Paths in a file are relative to its folder, those in a mapping and in
-    overrides to the current one. Raises InputError with one line: what, got, allowed.
+    overrides to the current one. `notes` are sentences to keep about how the mapping came about. Raises InputError
+    with one line: what, got, allowed.
     """
     written = _plain(source) if isinstance(source, Mapping) else read_tables(source)
-    tables, notes = lay_over(_plain(written), overrides)
-    deployment = _validated(tables, notes)
+    tables, more = lay_over(_plain(written), overrides)
+    deployment = _validated(tables, (*notes, *more))
     if deployment.measured and changes_baseline(overrides):
         deployment._measured_on = _validated_or_none(written)
     return deployment

@@ -2,7 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from draftcast.expand import Expanded, expand, expand_with_notes
+from draftcast import load
+from draftcast.expand import Expanded, expand
 from hwmodel.errors import InputError
 
 LAUNCH = "vllm serve moonshotai/Kimi-K2.5 --tensor-parallel-size 8 --max-num-seqs 64"
@@ -15,21 +16,21 @@ def deployment_file(tmp_path: Path) -> Path:
 
 def test_a_deployment_file_without_a_launch_is_left_to_the_loader(deployment_file: Path) -> None:
     deployment_file.write_text('[model]\nconfig = "kimi-k2.5-int4"  # launch it later\n', encoding="utf-8")
-    assert expand_with_notes(str(deployment_file)) == Expanded(str(deployment_file))
+    assert expand(str(deployment_file)) == Expanded(str(deployment_file))
 
 
 @pytest.mark.parametrize("content", [b"launch \xff", b"launch = [", b"engine = 1 # launch", b"launch = " + b"[" * 9999])
 def test_a_faulty_file_is_left_to_the_loader(deployment_file: Path, content: bytes) -> None:
     deployment_file.write_bytes(content)
-    assert expand_with_notes(str(deployment_file)).tables is None
+    assert expand(str(deployment_file)).tables is None
 
 
 def test_a_missing_file_is_left_to_the_loader() -> None:
-    assert expand_with_notes("no-such-file.toml") == Expanded("no-such-file.toml")
+    assert expand("no-such-file.toml") == Expanded("no-such-file.toml")
 
 
 def test_a_launch_command_becomes_tables() -> None:
-    tables = expand_with_notes(LAUNCH).tables
+    tables = expand(LAUNCH).tables
     assert tables is not None
     assert tables["engine"]["name"] == "vllm"
     assert tables["engine"]["tensor_parallel_size"] == 8
@@ -38,7 +39,7 @@ def test_a_launch_command_becomes_tables() -> None:
 
 def test_a_launch_inside_a_file_is_expanded_and_gone(deployment_file: Path) -> None:
     deployment_file.write_text(f"[hardware]\ngpu = 'h200'\n[engine]\nlaunch = '{LAUNCH}'\n", encoding="utf-8")
-    tables = expand_with_notes(str(deployment_file)).tables
+    tables = expand(str(deployment_file)).tables
     assert tables is not None
     assert "launch" not in tables["engine"]
     assert tables["engine"]["max_num_seqs"] == 64
@@ -48,7 +49,7 @@ def test_a_launch_inside_a_file_is_expanded_and_gone(deployment_file: Path) -> N
 def test_the_path_of_a_launch_inside_a_file_is_relative_to_it(deployment_file: Path) -> None:
     (deployment_file.parent / "start.sh").write_text(f"#!/bin/sh\nexec {LAUNCH}\n", encoding="utf-8")
     deployment_file.write_text("[engine]\nlaunch = './start.sh'\n", encoding="utf-8")
-    tables = expand_with_notes(str(deployment_file)).tables
+    tables = expand(str(deployment_file)).tables
     assert tables is not None
     assert tables["engine"]["max_num_seqs"] == 64
 
@@ -56,19 +57,19 @@ def test_the_path_of_a_launch_inside_a_file_is_relative_to_it(deployment_file: P
 def test_a_key_that_the_launch_contradicts_is_an_error_with_both_values(deployment_file: Path) -> None:
     deployment_file.write_text(f"[engine]\nmax_num_seqs = 32\nlaunch = '{LAUNCH}'\n", encoding="utf-8")
     with pytest.raises(InputError, match=r"engine\.max_num_seqs: got 32 beside a launch that says 64"):
-        expand_with_notes(str(deployment_file))
+        expand(str(deployment_file))
 
 
 def test_a_key_that_the_launch_repeats_is_no_error(deployment_file: Path) -> None:
     deployment_file.write_text(f"[engine]\nmax_num_seqs = 64\nlaunch = '{LAUNCH}'\n", encoding="utf-8")
-    assert expand_with_notes(str(deployment_file)).tables is not None
+    assert expand(str(deployment_file)).tables is not None
 
 
 def test_the_file_may_ask_about_another_model_and_drafter_than_the_launch_runs(deployment_file: Path) -> None:
     deployment_file.write_text(
         f"[model]\nconfig = 'my.json'\n[speculation]\nmethod = 'mtp'\n[engine]\nlaunch = '{LAUNCH}'\n", encoding="utf-8"
     )
-    tables = expand_with_notes(str(deployment_file)).tables
+    tables = expand(str(deployment_file)).tables
     assert tables is not None
     assert tables["speculation"] == {"method": "mtp"}
     assert tables["model"]["config"].endswith("my.json")
@@ -80,7 +81,7 @@ def test_what_the_file_leaves_out_about_the_drafter_is_the_launchs(deployment_fi
         f'[speculation.acceptance]\nrate = 0.5\n[engine]\nlaunch = """{LAUNCH} --speculative-config \'{config}\'"""\n',
         encoding="utf-8",
     )
-    tables = expand_with_notes(str(deployment_file)).tables
+    tables = expand(str(deployment_file)).tables
     assert tables is not None
     assert tables["speculation"]["method"] == "ngram"
     assert tables["speculation"]["acceptance"] == {"rate": 0.5}
@@ -91,36 +92,31 @@ def test_one_of_several_launches_is_chosen_by_name(tmp_path: Path) -> None:
     services = [f"  {name}:\n    command: vllm serve m/{name} --max-num-seqs {n}\n" for name, n in (("a", 1), ("b", 2))]
     compose.write_text("services:\n" + "".join(services), encoding="utf-8")
     with pytest.raises(InputError, match="2 launches"):
-        expand_with_notes(str(compose))
-    tables = expand_with_notes(str(compose), "b").tables
+        expand(str(compose))
+    tables = expand(str(compose), "b").tables
     assert tables is not None
     assert tables["engine"]["max_num_seqs"] == 2
 
 
 def test_what_a_launch_leaves_out_is_asked_for_by_the_option_that_gives_it() -> None:
     with pytest.raises(InputError, match=r"the launch does not say hardware\.gpu; allowed: --gpu NAME"):
-        expand_with_notes(LAUNCH).require("hardware.gpu", False, "--gpu")
+        expand(LAUNCH).require("hardware.gpu", False, "--gpu")
 
 
 def test_nothing_is_asked_for_where_an_option_gave_it_or_the_loader_will() -> None:
-    expand_with_notes(LAUNCH).require("hardware.gpu", True, "--gpu")
-    expand_with_notes("no-such-file.toml").require("hardware.gpu", False, "--gpu")
-
-
-def test_a_gpu_and_a_model_are_laid_over_a_file(deployment_file: Path) -> None:
-    deployment_file.write_text("[model]\nconfig = 'a'\n[hardware]\ngpu = 'b'\nnum_gpus = 8\n", encoding="utf-8")
-    assert expand(str(deployment_file)) == str(deployment_file)
-    assert expand(str(deployment_file), gpu="c") == {"model": {"config": "a"}, "hardware": {"gpu": "c", "num_gpus": 8}}
-
-
-def test_a_gpu_and_a_model_are_laid_over_a_launch() -> None:
-    tables = expand(LAUNCH, gpu="h200", model="kimi-k2.5-int4")
-    assert isinstance(tables, dict)
-    assert tables["hardware"]["gpu"] == "h200"
-    assert tables["model"]["config"] == "kimi-k2.5-int4"
+    expand(LAUNCH).require("hardware.gpu", True, "--gpu")
+    expand("no-such-file.toml").require("hardware.gpu", False, "--gpu")
 
 
 def test_a_value_where_a_table_belongs_is_one_line(deployment_file: Path) -> None:
-    deployment_file.write_text("hardware = 3\n", encoding="utf-8")
-    with pytest.raises(InputError, match="hardware is not a table"):
-        expand(str(deployment_file), gpu="h200")
+    deployment_file.write_text("hardware = 3\n[engine]\nlaunch = 'vllm serve m'\n", encoding="utf-8")
+    with pytest.raises(InputError) as error:
+        load(deployment_file, gpu="h200")
+    assert "\n" not in str(error.value)
+
+
+def test_a_gpu_and_a_model_given_to_load_win_over_the_launch() -> None:
+    deployment = load(LAUNCH, gpu="h200", model="kimi-k2.5-int4")
+    assert deployment.hardware.gpu == "h200"
+    assert deployment.model.config == "kimi-k2.5-int4"
+    assert deployment.engine.max_num_seqs == 64

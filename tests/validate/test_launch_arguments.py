@@ -156,7 +156,30 @@ def test_human_readable_numbers(text: str, number: int | None) -> None:
 
 
 def test_settings_of_a_full_command_line() -> None:
-    words = ["org/m", "-tp", "8", "-pp=2", "--data-parallel-size", "2", "-dcp", "4", "-ep", "--max-model-len", "128k", "--max-num-seqs", "64", "--block-size", "16", "--max-num-batched-tokens", "8K", "--gpu-memory-utilization", "0.95", "--kv-cache-dtype", "fp8", "--enforce-eager"]
+    words = [
+        "org/m",
+        "-tp",
+        "8",
+        "-pp=2",
+        "--data-parallel-size",
+        "2",
+        "-dcp",
+        "4",
+        "-ep",
+        "--max-model-len",
+        "128k",
+        "--max-num-seqs",
+        "64",
+        "--block-size",
+        "16",
+        "--max-num-batched-tokens",
+        "8K",
+        "--gpu-memory-utilization",
+        "0.95",
+        "--kv-cache-dtype",
+        "fp8",
+        "--enforce-eager",
+    ]
     compilation = '{"cudagraph_mode":"PIECEWISE","cudagraph_capture_sizes":[4,1,2]}'
     arguments = parsed(*words, "--compilation-config", compilation, "--attention-config.backend", "FLASHINFER")
     settings = vllm_settings(arguments, {"VLLM_USE_V2_MODEL_RUNNER": "1"})
@@ -270,7 +293,19 @@ def sglang(*words: str) -> tuple[dict[str, object] | None, list[str], object]:
 
 
 def test_sglang_options_and_aliases_are_understood() -> None:
-    words = ["--model-path", "org/m", "--tp", "8", "--mem-fraction-static=0.85", "--context-length", "8192", "--max-running-requests", "48", "--dp-size", "2"]
+    words = [
+        "--model-path",
+        "org/m",
+        "--tp",
+        "8",
+        "--mem-fraction-static=0.85",
+        "--context-length",
+        "8192",
+        "--max-running-requests",
+        "48",
+        "--dp-size",
+        "2",
+    ]
     settings = sglang_settings(parse_sglang(words))
     assert (settings.model, settings.tensor_parallel_size, settings.data_parallel_size) == ("org/m", 8, 2)
     assert (settings.gpu_memory_utilization, settings.max_model_len, settings.max_num_seqs) == (0.85, 8192, 48)
@@ -278,7 +313,16 @@ def test_sglang_options_and_aliases_are_understood() -> None:
 
 def test_sglang_steps_become_draft_tokens() -> None:
     config, found, _ = sglang(
-        *["--model-path", "m", "--speculative-algorithm", "EAGLE", "--speculative-num-steps", "3", "--speculative-eagle-topk", "1"],
+        *[
+            "--model-path",
+            "m",
+            "--speculative-algorithm",
+            "EAGLE",
+            "--speculative-num-steps",
+            "3",
+            "--speculative-eagle-topk",
+            "1",
+        ],
         *["--speculative-num-draft-tokens", "6", "--speculative-draft-model-path", "d"],
     )
     assert config == {

@@ -1,5 +1,6 @@
 """A launch text as keys of the deployment file, so that `predict` and `choose` can take one in its place."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -10,7 +11,7 @@ from hwmodel.errors import InputError, UnknownNameError
 from hwmodel.models import model_names
 from validate.launch.account import Account, account_for
 from validate.launch.findings import Finding, Launch, first_error
-from validate.launch.redaction import redact_text
+from validate.launch.redaction import redact, redact_text
 from validate.launch.sources import find_launches, looks_like_launch, names_of
 from validate.launch.speculative_keys import MTP_ALIASES
 
@@ -23,7 +24,8 @@ _ENGINE_KEYS = (
 # How a checkpoint's name says its quantization, as the cards' names do; tried in this order after the name itself.
 _QUANTIZATIONS = ("fp8", "nvfp4", "int4", "mxfp4", "int8", "bf16")
 _NAME_MARKS = {"awq": "int4", "gptq": "int4", "w4a16": "int4", "fp4": "nvfp4"}
-_VARIANTS = ("-instruct", "-thinking", "-chat", "-base", "-it", "-hf", "-0528", "-0324", "-2507", "-0905", "-0711")
+# Tuned variants and release months share the shape of their base model.
+_VARIANT = re.compile(r"-(?:instruct|thinking|chat|base|it|hf|\d{4})(?=-|$)")
 
 
 @dataclass(slots=True)
@@ -53,6 +55,9 @@ def deployment_from_launch(text_or_path: str | Sequence[str], name: str | None =
     model = _model(launch, account, keys)
     if model:
         keys.tables["model"] = {"config": model}
+    keys.tables = redact(keys.tables, account.secrets)
+    keys.notes = [redact_text(note, account.secrets) for note in keys.notes]
+    keys.model_name = keys.model_name and redact_text(keys.model_name, account.secrets)
     return keys
 
 
@@ -168,7 +173,7 @@ def _card(name: str) -> str | None:
     stems = [base]
     for mark in (*_NAME_MARKS, *_QUANTIZATIONS):
         stems += [base.replace(f"-{mark}", "")] if f"-{mark}" in base else []
-    stems += [stem.replace(variant, "") for stem in list(stems) for variant in _VARIANTS if variant in stem]
+    stems += [_VARIANT.sub("", stem) for stem in list(stems)]
     suffixes = (
         [marked] if marked else [label for label in _QUANTIZATIONS if f"-{label}" in base] or list(_native_first(stems))
     )

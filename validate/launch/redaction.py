@@ -33,8 +33,9 @@ _TOKEN_SHAPES = re.compile(
 )
 _HEADER = re.compile(r"(?i)\b(authorization\s*[:=]\s*[\"']?\s*(?:bearer|basic|token)?\s*|bearer\s+)([^\s\"',}*]+)")
 _URL_PASSWORD = re.compile(r"(?<=://)([^/\s:@]*):([^/\s@]+)@")
+_OPTION_VALUE = re.compile(r"(--[A-Za-z][\w\-]*)(\s+)([^\s\-]\S*)")
 _ASSIGNMENT = re.compile(
-    r"(?i)(?<![\w-])((?:--)?[a-z0-9_\-]*(?:api[_-]?key|token|secret|password|passwd|passphrase|credentials?)\s*[=:]\s*)"
+    r"(?i)(?<![\w-])((?:--)?[a-z0-9_\-]*(?:api[_-]?key|token|secret|password|passwd|passphrase|credentials?)[\"']?\s*[=:]\s*)"
     r"(\"[^\"]*\"|'[^']*'|[^\s\"',;}]+)"
 )
 
@@ -97,11 +98,16 @@ def redact_text(text: str, secrets: Iterable[str] = ()) -> str:
     text = _TOKEN_SHAPES.sub(HIDDEN, text)
     text = _HEADER.sub(lambda match: match[1] + HIDDEN, text)
     text = _URL_PASSWORD.sub(lambda match: f"{match[1]}:{HIDDEN}@", text)
+    text = _OPTION_VALUE.sub(_hide_option_value, text)
     return _ASSIGNMENT.sub(_hide_assignment, text)
 
 
+def _hide_option_value(match: re.Match[str]) -> str:
+    return match[1] + match[2] + HIDDEN if is_secret_option(match[1]) and match[3][0] != "$" else match[0]
+
+
 def _hide_assignment(match: re.Match[str]) -> str:
-    name = match[1].rstrip(" =:")
+    name = match[1].rstrip(" =:\"'")
     plain = is_secret_option(name) if name.startswith("--") else is_secret_variable(name)
     value = match[2]
     return match[0] if not plain or value.startswith(("$", HIDDEN)) else match[1] + HIDDEN

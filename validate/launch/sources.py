@@ -11,6 +11,7 @@ from validate.launch.files import check_text, read_source
 from validate.launch.findings import Finding, Launch, MalformedSourceError
 from validate.launch.program import engine_call
 from validate.launch.systemd import read_systemd
+from validate.launch.systemd_words import excerpt
 from validate.launch.unwrap import launches_of_script, resolve
 
 _UNIT = re.compile(r"(?m)^\s*(?:\[(?:Unit|Service|Install)\]|ExecStart\s*=)")
@@ -80,7 +81,7 @@ def find_launches(source: str | Path | Sequence[str]) -> Launches:
     if path is not None:
         return _from_file(path)
     if not _is_text(source):
-        raise InputError(f"no file '{source[:200]}', and no launch text either: {_DESCRIPTION}")
+        raise InputError(f"no file '{excerpt(source)}', and no launch text either: {_DESCRIPTION}")
     text = check_text(source.replace("\r\n", "\n"), "the launch text")
     return _guarded(lambda found: _read_text(found, text, None))
 

@@ -1,0 +1,219 @@
+"""Writes the generated blocks of docs/model.md and docs/guide.md; with --check, names the stale ones (exit code 1).
+
+A block stands between `<!-- generated: NAME -->` and `<!-- end -->`. NAME is one of TABLES, or `run draftcast ...`: a
+command whose output stands in the page, cut before a line that starts with the text after ` | before `. Tables must
+agree exactly; outputs in their words, since the last digit of a figure may differ between machines.
+"""
+
+import os
+import re
+import sys
+import tomllib
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+
+from click.testing import CliRunner
+
+from draftcast.cli import cli
+from hwmodel.experts_report import default_routing
+from hwmodel.moe import expected_distinct, uniform_distinct
+from hwmodel.parameters import fitted_values, prior_table
+from simulator.acceptance_priors import priors
+from simulator.deployment import known_keys
+
+DOCS = Path(__file__).resolve().parent
+ROOT = DOCS.parent
+PAGES = (DOCS / "model.md", DOCS / "guide.md")
+ALLREDUCE = ROOT / "hwmodel" / "data" / "allreduce"
+BLOCK = re.compile(r"(<!-- generated: (?P<name>[^\n]+) -->\n)(?P<body>.*?)(<!-- end -->)", re.DOTALL)
+WIDTH = "100"  # columns of the outputs
+NUMBER = re.compile(r"[-+<>]?\d[\d.,]*")
+
+# Published counts of distinct experts, one sequence, one layer: (source, experts, top-k, tokens, counted).
+COUNTED = (
+    ("DeepSeek-V4.1-Flash (J-M-Recipes)", 384, 6, (1, 2, 3, 4, 6, 8), (6.0, 10.1, 13.7, 16.8, 22.5, 27.4)),
+    ("Qwen3.8-Flash-Next, rows of an MTP run", 512, 10, (1, 2, 3, 4, 5), (10.0, 16.2, 21.8, 26.7, 31.4)),
+    ("Qwen3-30B-A3B", 128, 8, (4,), (18.9,)),
+    ("a 128/8 model that the source does not name", 128, 8, (17, 33), (41.5, 53.8)),
+    ("Nemotron-3.5-Lightning", 128, 6, (2, 4, 9, 17), (10.2, 17.2, 31.0, 47.0)),
+)
+
+
+def parameters() -> str:
+    """Every uncertain parameter with its prior, as in priors.toml."""
+    rows = []
+    for name, row in prior_table().items():
+        if "probability" in row:
+            centre, spread = f"1 with probability {row['probability']:g}", "switch"
+        elif "median" in row:
+            centre, spread = f"median {row['median']:g}", f"log-sd {row['log_sd']:g}"
+        else:
+            centre, spread = f"mean {row['mean']:g}", f"sd {row['sd']:g}"
+        rows.append((f"`{name}`", centre, spread, f"{row['low']:g} to {row['high']:g}", row["meaning"], row["source"]))
+    return table(("parameter", "centre", "spread", "cut to", "meaning", "source"), rows)
+
+
+def fitted() -> str:
+    """The medians that replace the general ones on a kind of machine, and the exponents of R1."""
+    values = fitted_values()
+    rows = [
+        (kind, f"`{name}`", f"`{parameter}`", f"{value:g}")
+        for kind in ("gpu", "interconnect", "engine", "backend")
+        for name, changed in values.get(kind, {}).items()
+        for parameter, value in changed.items()
+    ]
+    return table(("by", "name", "what", "value"), rows)
+
+
+def kernels() -> str:
+    """Kernels that a layer launches, by kind of block."""
+    rows = [(f"`{name}`", f"{count:g}") for name, count in fitted_values()["kernels"].items()]
+    return table(("block", "kernels"), rows)
+
+
+def acceptance() -> str:
+    """Priors of the drafters that are models."""
+    rows = [
+        (f"`{method}`", *(f"{row[key]:g}" for key in ("c1", "c1_logit_sd", "decay", "decay_log_sd")), row["source"])
+        for method, row in priors()["model"].items()
+    ]
+    return table(("method", "c1", "sd of logit c1", "decay", "log-sd of decay", "source"), rows)
+
+
+def lookup() -> str:
+    """Priors of the text-lookup methods."""
+    rows = [
+        (
+            f"`{method}`",
+            f"Beta({row['probability_alpha']:g}, {row['probability_beta']:g})",
+            f"{row['accepted_mean']:g} +- {row['accepted_sd']:g}",
+            f"{row['min_tokens']:g}",
+            f"{row['context_tokens']:g}",
+            row["source"],
+        )
+        for method, row in priors()["lookup"].items()
+    ]
+    heads = ("method", "share of steps with a draft", "accepted a draft, k = 5", "shortest match", "context", "source")
+    return table(heads, rows)
+
+
+def kinds() -> str:
+    """Shifts of the acceptance priors by kind of text."""
+    data = priors()
+    rows = [
+        (f"`{kind}`", f"{shift:+g}", *(f"{value:+g}" for value in data["lookup_kind"][kind]))
+        for kind, shift in data["kind_logit"].items()
+        if kind != "source"
+    ]
+    heads = ("kind", "logit of c1", "logit of the draft share (lookup)", "log of the accepted tokens (lookup)")
+    return table(heads, rows)
+
+
+def routing() -> str:
+    """Counted distinct experts beside the routing model at its prior centre and the uniform formula."""
+    routing = default_routing()
+    rows = []
+    for source, experts, top_k, tokens, counts in COUNTED:
+        for number, counted in zip(tokens, counts, strict=True):
+            model = expected_distinct(experts, top_k, number, 1, routing)
+            uniform = uniform_distinct(experts, top_k, number)
+            cells = (f"{counted:.1f}", f"{model:.1f}", f"{model / counted - 1:+.0%}", f"{uniform:.1f}")
+            rows.append((source, f"{experts}/{top_k}", str(number), *cells))
+    return table(("source", "experts/top-k", "tokens", "counted", "model", "error", "uniform"), rows)
+
+
+def allreduce() -> str:
+    """The measured AllReduce tables that are shipped."""
+    rows = []
+    for path in sorted(ALLREDUCE.glob("*--*.toml")):
+        family, _, interconnect = path.stem.partition("--")
+        for curve in tomllib.loads(path.read_text(encoding="utf-8"))["curve"]:
+            rows.append((family, interconnect, curve["algorithm"], str(curve["num_gpus"]), curve["source"]))
+    return table(("cards", "class", "algorithm", "GPUs", "source"), rows)
+
+
+def keys() -> str:
+    """Every key of the deployment file."""
+    rows = [(f"`{key.key}`", key.type, key.default, key.unit or "-", key.meaning) for key in known_keys()]
+    return table(("key", "accepts", "default", "unit", "meaning"), rows)
+
+
+TABLES: Mapping[str, Callable[[], str]] = {
+    "parameters": parameters,
+    "fitted medians": fitted,
+    "kernels": kernels,
+    "acceptance priors": acceptance,
+    "lookup priors": lookup,
+    "kinds of text": kinds,
+    "routing check": routing,
+    "allreduce tables": allreduce,
+    "keys": keys,
+}
+
+
+def table(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    """A Markdown table; a bar inside a cell is escaped."""
+    lines = [list(heads)]
+    lines += [["---"] * len(lines[0])]
+    lines += [list(row) for row in rows]
+    return "".join(f"| {' | '.join(map(one_cell, line))} |\n" for line in lines)
+
+
+def one_cell(text: str) -> str:
+    """The text on one line, bars escaped."""
+    return " ".join(text.replace("|", "\\|").split())
+
+
+def output(text: str) -> str:
+    """The command and what it prints on stdout, as a console block; `text` is "draftcast ... | before LINE"."""
+    command, _, before = text.partition(" | before ")
+    os.environ.update(COLUMNS=WIDTH, NO_COLOR="1")
+    os.chdir(ROOT)
+    result = CliRunner().invoke(cli, command.split()[1:], prog_name="draftcast")
+    if result.exit_code:
+        raise SystemExit(f"{command}: exit code {result.exit_code}: {result.output.strip()}")
+    lines = [line.rstrip() for line in result.stdout.rstrip().splitlines()]
+    cut = next((i for i, line in enumerate(lines) if before and line.startswith(before)), None)
+    shown = lines if cut is None else [*lines[:cut], "..."]
+    return "```console\n" + "\n".join([f"$ {command}", *shown]) + "\n```\n"
+
+
+def generated(name: str) -> str:
+    """The body of the block of that name."""
+    if name.startswith("run "):
+        return output(name.removeprefix("run "))
+    if name not in TABLES:
+        raise SystemExit(f"no generated block '{name}'; known: {', '.join(TABLES)}, run draftcast ...")
+    return TABLES[name]()
+
+
+def is_current(name: str, body: str) -> bool:
+    """Whether the page's block says what would be generated now."""
+    wanted = generated(name)
+    if not name.startswith("run "):
+        return body == wanted
+    return words(body) == words(wanted)
+
+
+def words(text: str) -> set[str]:
+    """The words of an output without figures and rules: what a reader looks for, whatever the last digit."""
+    return {word.strip(".,:;()") for word in NUMBER.sub(" ", text).split() if re.search(r"[A-Za-z]{3}", word)}
+
+
+def main(arguments: list[str]) -> int:
+    """Exit code: 1 when --check finds a block out of date."""
+    stale = []
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        if arguments == ["--check"]:
+            stale += [f"{page.name}: {m['name']}" for m in BLOCK.finditer(text) if not is_current(m["name"], m["body"])]
+            continue
+        fresh = BLOCK.sub(lambda match: match[1] + generated(match["name"]) + match[4], text)
+        page.write_text(fresh, encoding="utf-8")
+    for name in stale:
+        print(f"out of date, run `make docs`: docs/{name}")
+    return 1 if stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
