@@ -7,6 +7,7 @@ agree exactly; outputs in their words, since the last digit of a figure may diff
 
 import os
 import re
+import shlex
 import sys
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
@@ -169,7 +170,7 @@ def output(text: str) -> str:
     command, _, before = text.partition(" | before ")
     os.environ.update(COLUMNS=WIDTH, NO_COLOR="1")
     os.chdir(ROOT)
-    result = CliRunner().invoke(cli, command.split()[1:], prog_name="draftcast")
+    result = CliRunner().invoke(cli, shlex.split(command)[1:], prog_name="draftcast")
     if result.exit_code:
         raise SystemExit(f"{command}: exit code {result.exit_code}: {result.output.strip()}")
     lines = [line.rstrip() for line in result.stdout.rstrip().splitlines()]

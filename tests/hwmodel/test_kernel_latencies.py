@@ -22,10 +22,10 @@ from hwmodel.roofline import operator_time_s
 from hwmodel.step import Machine, cache_time_s, decode_batch, floors_s, forward_parts
 from hwmodel.units import US
 
-DATA = tomllib.loads((Path(__file__).parent.parent / "data" / "kernels" / "rtx-pro-6000.toml").read_text(encoding="utf-8"))
+_FILE = Path(__file__).parent.parent / "data" / "kernels" / "rtx-pro-6000.toml"
+DATA = tomllib.loads(_FILE.read_text(encoding="utf-8"))
 GPU = load_gpu(DATA["gpu"])
 MEDIAN_ERROR_ALLOWED = 0.20
-L2_BYTES = 128e6
 
 
 def prior_centres(attention_backend: str) -> Parameters:
@@ -145,8 +145,10 @@ def test_the_kernels_that_a_step_spends_its_time_in_are_unbiased_and_never_far_o
     assert np.abs(errors).max() < 0.15
 
 
-@pytest.mark.parametrize("name", [n for n in MATRICES if 2 * DATA["gemv"]["matrix"][n]["n"] * DATA["gemv"]["matrix"][n]["k"] > L2_BYTES])
+@pytest.mark.parametrize("name", ["lm_head", "square_8192", "wide_51200"])
 def test_matrices_larger_than_the_cache_are_read_at_the_modelled_rate(name: str) -> None:
+    matrix = DATA["gemv"]["matrix"][name]
+    assert 2.0 * matrix["n"] * matrix["k"] >= 0.99 * GPU.l2_bytes
     assert np.abs(gemv_errors(name)).max() <= 0.12
 
 
@@ -160,4 +162,6 @@ def test_the_output_projection_was_measured_from_the_cache_and_not_from_memory()
 
 def test_marlin_below_eight_tokens_is_left_out_because_the_cache_holds_it() -> None:
     (moe,) = kimi_work(DATA["marlin"]).moe
-    assert min(DATA["marlin"]["tokens"]) * moe.num_experts_per_tok * moe.expert_bytes > L2_BYTES
+    bytes_per_token = moe.num_experts_per_tok * moe.expert_bytes
+    assert min(DATA["marlin"]["tokens"]) == 8
+    assert 4 * bytes_per_token < GPU.l2_bytes < 8 * bytes_per_token

@@ -216,9 +216,10 @@ def shapes(draw: st.DrawFn) -> ModelShape:
         compress_ratio=draw(st.sampled_from([1, 4])),
         state_bytes_per_sequence=draw(num_bytes),
     )
-    moe = replace(MOE, num_experts=draw(st.integers(2, 512)), expert_bytes=draw(num_bytes), shared_bytes=draw(num_bytes))
-    layers = (Layer(draw(counts), attention, dense=DenseMlp(5_000, draw(num_bytes))), Layer(draw(counts), attention, moe=moe))
-    return replace(TOY, layers=layers)
+    experts, expert_bytes, shared_bytes = draw(st.integers(2, 512)), draw(num_bytes), draw(num_bytes)
+    moe = replace(MOE, num_experts=experts, expert_bytes=expert_bytes, shared_bytes=shared_bytes)
+    dense = Layer(draw(counts), attention, dense=DenseMlp(5_000, draw(num_bytes)))
+    return replace(TOY, layers=(dense, Layer(draw(counts), attention, moe=moe)))
 
 
 @given(shapes(), st.sampled_from([1, 2, 4, 8]), st.sampled_from([1, 2, 4]), st.booleans())

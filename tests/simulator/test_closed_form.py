@@ -201,7 +201,7 @@ def test_requests_run_up_to_max_num_seqs() -> None:
 
 
 def test_requests_run_up_to_what_the_cache_holds() -> None:
-    # 30,000 tokens logged, 1050 in the mean context: 28 requests.
+    # 30,000 tokens logged, 1050.5 in the mean context: 28 requests.
     deployment = {**TINY, "measured": [{"concurrency": 1, "kv_cache_tokens": 30_000}]}
     grid = point(deployment, 3, 64)
     assert (grid.baseline.running[0], grid.baseline.limited_by) == (28.0, ("kv_cache",))
@@ -225,8 +225,8 @@ def test_drafter_and_lookahead_shrink_the_cache_by_hand() -> None:
     assert drafting.memory.kv_cache_tokens == pytest.approx(tokens)
     assert of.system.mode(5).lookahead_slots == 5
     loose = study(tables(TINY, engine={"max_num_seqs": 100_000}))
-    assert capacity(loose.system, 0).max_running == int(base.memory.kv_cache_tokens // 1050)
-    assert capacity(loose.system, 5).max_running == int(tokens // 1055)
+    assert capacity(loose.system, 0).max_running == int(base.memory.kv_cache_tokens // 1050.5)
+    assert capacity(loose.system, 5).max_running == int(tokens // 1055.5)
 
 
 def test_memory_by_hand_for_one_dense_model() -> None:
@@ -309,7 +309,7 @@ def test_cached_prompts_shorten_the_first_token() -> None:
 
 rates = st.floats(0.05, 0.95)
 loads = st.sampled_from([1, 3, 8, 32])
-lengths = st.integers(1, 6)
+lengths = st.integers(1, 5)
 
 
 @settings(max_examples=12)
@@ -319,7 +319,8 @@ def test_higher_acceptance_is_never_slower(low: float, high: float, k: int, user
 
     def speedup(rate: float) -> float:
         acceptance = {"conditional": [rate]}
-        return float(point({**MOE, "speculation": {"method": "eagle3", "acceptance": acceptance}}, k, users).speedup)
+        of = {**MOE, "speculation": {"method": "eagle3", "acceptance": acceptance}}
+        return float(point(of, k, users).speedup[0, 0])
 
     assert speedup(high) >= speedup(low) * (1 - 1e-9)
 

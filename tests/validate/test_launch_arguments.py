@@ -131,7 +131,8 @@ def test_flags_have_a_negative_form_and_lists_take_several_words() -> None:
         "m", "--no-async-scheduling", "-ep", "--cudagraph-capture-sizes", "1", "2", "4", "--port", "1"
     ).options
     assert options == {
-        "async-scheduling": False, "enable-expert-parallel": True, "cudagraph-capture-sizes": ["1", "2", "4"], "port": "1",
+        "async-scheduling": False, "enable-expert-parallel": True, "port": "1",
+        "cudagraph-capture-sizes": ["1", "2", "4"],
     }  # fmt: skip
 
 

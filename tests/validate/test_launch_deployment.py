@@ -73,8 +73,8 @@ def test_good_samples_give_their_speculative_config(name: str, number: int, expe
         ("14_bash_printf_literal_quotes_BROKEN.sh", ["json-literal-quotes"]),
         (
             "20_json_typos_BROKEN.txt",
-            ["json-trailing-comma", "json-python-quotes", "json-smart-quotes", "json-python-literal", "json-double-escaped",
-             "json-template-braces", "unknown-key"],
+            ["json-trailing-comma", "json-python-quotes", "json-smart-quotes", "json-python-literal",
+             "json-double-escaped", "json-template-braces", "unknown-key"],
         ),
     ],
 )  # fmt: skip
@@ -148,7 +148,8 @@ def test_keys_of_the_reference_launch() -> None:
     )
     keys = deployment_from_launch(text)
     assert keys.tables == {
-        "engine": {"name": "vllm", "version": "0.16.0", "tensor_parallel_size": 8, "max_model_len": 131072, "gpu_memory_utilization": 0.95},
+        "engine": {"name": "vllm", "version": "0.16.0", "tensor_parallel_size": 8, "max_model_len": 131072,
+                   "gpu_memory_utilization": 0.95},
         "speculation": {"method": "ngram", "num_speculative_tokens": 5, "prompt_lookup_min": 4, "prompt_lookup_max": 4},
         "model": {"config": "kimi-k2.5-int4"},
     }  # fmt: skip

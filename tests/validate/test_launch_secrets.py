@@ -33,7 +33,8 @@ def outcome(text: str) -> str:
         f"HF_TOKEN={SECRET} vllm serve m --unknown-header 'Authorization: Bearer {SECRET}'",
         f"docker run -e HF_TOKEN={SECRET} vllm/vllm-openai:v0.16.0 --model m --api-key {SECRET}",
         f"[Service]\nEnvironment=VLLM_API_KEY={SECRET}\nExecStart=/bin/vllm serve m --x ${{VLLM_API_KEY}}\n",
-        f"services:\n  s:\n    image: vllm/vllm-openai:v0.16.0\n    environment: {{HF_TOKEN: {SECRET}}}\n    command: [m, --api-key, {SECRET}]\n",
+        f"services:\n  s:\n    image: vllm/vllm-openai:v0.16.0\n    environment: {{HF_TOKEN: {SECRET}}}\n"
+        f"    command: [m, --api-key, {SECRET}]\n",
         f"args: [--model=m, '--api-key={SECRET}']\n",
         f"vllm serve m --speculative-config '{{method:{SECRET}}}' --api-key {SECRET}",
         f"""vllm serve m --api-key {SECRET} --x '{{"token": "{SECRET}" """,

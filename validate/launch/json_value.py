@@ -64,7 +64,14 @@ def is_unresolved(text: str) -> bool:
 
 def _fill(text: str) -> str:
     """The text with placeholders as values: inside quotes a text, outside one too."""
-    return _PLACEHOLDER.sub(lambda match: UNKNOWN if text[: match.start()].count('"') % 2 else f'"{UNKNOWN}"', text)
+    pieces: list[str] = []
+    inside, position = False, 0
+    for match in _PLACEHOLDER.finditer(text):
+        before = text[position : match.start()]
+        inside ^= before.count('"') % 2 == 1
+        pieces += [before, UNKNOWN if inside else f'"{UNKNOWN}"']
+        position = match.end()
+    return "".join([*pieces, text[position:]])
 
 
 def _not_an_object(text: str, content: Any) -> Reading:

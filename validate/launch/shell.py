@@ -13,6 +13,7 @@ from validate.launch.shell_words import ARRAY, MAX_DEPTH, TEXT, Command, Lexer, 
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\[[^\]]*\])?(\+?)=(.*)", re.DOTALL)
 _DECLARATIONS = frozenset(("export", "declare", "typeset", "local", "readonly"))
 _OPENING_KEYWORDS = frozenset(("then", "do", "!", "{", "time", "while", "until", "coproc"))
+_MAX_NESTED_IFS = 100
 _MAX_ITEMS = 10_000
 
 
@@ -94,6 +95,8 @@ def _after_keywords(words: list[Word], branches: _Branches, scope: Scope) -> lis
 
 def _open_branch(keyword: str, condition: list[Word], branches: _Branches, scope: Scope) -> list[Word]:
     if keyword == "if":
+        if len(branches.taken) >= _MAX_NESTED_IFS:
+            raise MalformedSourceError("nested-too-deep", f"more than {_MAX_NESTED_IFS} nested ifs")
         verdict = None if branches.skipping else _test(condition, scope)
         branches.taken.append(verdict)
         branches.settled.append(verdict is True)

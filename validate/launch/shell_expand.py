@@ -26,6 +26,7 @@ _ARITHMETIC_OPERATORS: dict[type[ast.operator], Callable[[int, int], int]] = {
     ast.Mod: operator.mod,
 }
 _LARGEST_INTEGER = 2**63 - 1  # a shell's arithmetic is 64 bit
+_MAX_BRACES = 40  # {a,b} groups in one word; JSON that lost its quotes has a handful
 _MAX_WORDS = 10_000  # more words than any command line holds
 _MAX_CHARACTERS = 1_000_000  # more than a kernel accepts as one command line
 _PRINTF = re.compile(r"%(?:%|-?[0-9.]*[sdiuqbf])")
@@ -269,8 +270,10 @@ def _evaluate(node: ast.expr, scope: Scope) -> int:
     raise ValueError("no integer arithmetic")
 
 
-def _braces(word: Word) -> list[Word]:
+def _braces(word: Word, depth: int = 0) -> list[Word]:
     """Brace expansion of bash: unquoted `{a,b}` becomes two words, which is what happens to unquoted JSON."""
+    if depth > _MAX_BRACES:
+        raise MalformedSourceError("too-many-words", f"more than {_MAX_BRACES} brace expansions in one word")
     characters = [
         (char, Part(TEXT, char, part.quoted)) if part.kind == TEXT and not part.quoted else ("", part)
         for part in word
@@ -284,7 +287,7 @@ def _braces(word: Word) -> list[Word]:
     bounds = [start, *commas, end]
     for left, right in itertools.pairwise(bounds):
         pieces = [part for _, part in [*characters[:start], *characters[left + 1 : right], *characters[end + 1 :]]]
-        results += _braces(tuple(pieces))
+        results += _braces(tuple(pieces), depth + 1)
         if len(results) > _MAX_WORDS:
             raise MalformedSourceError("too-many-words", f"braces expand to more than {_MAX_WORDS} words")
     return results

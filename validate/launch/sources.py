@@ -1,7 +1,7 @@
 """Find the launches in a text, a file or an argument list: decide what kind it is by content first, by name second."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from validate.launch.findings import Finding, Launch, MalformedSourceError
 from validate.launch.program import engine_call
 from validate.launch.systemd import read_systemd
 from validate.launch.systemd_words import excerpt
-from validate.launch.unwrap import launches_of_script, resolve
+from validate.launch.unwrap import MAX_LAUNCHES, launches_of_script, resolve
 
 _UNIT = re.compile(r"(?m)^\s*(?:\[(?:Unit|Service|Install)\]|ExecStart\s*=)")
 _SHEBANG = re.compile(r"#!.*\b(?:sh|bash|dash|zsh|ksh)\b")
@@ -91,7 +91,7 @@ def _from_file(path: Path) -> Launches:
     return _guarded(lambda found: _read_text(found, text, path))
 
 
-def _guarded(read) -> Launches:  # type: ignore[no-untyped-def]
+def _guarded(read: Callable[[Launches], None]) -> Launches:
     found = Launches()
     try:
         read(found)
@@ -159,6 +159,8 @@ def _read_braces(found: Launches, text: str, path: Path | None) -> None:
     for number, line in enumerate(text.split("\n"), start=1):
         match = _VALUE_AND_REMARK.fullmatch(line.strip())
         if match:
+            if len(found.launches) >= MAX_LAUNCHES:
+                raise MalformedSourceError("too-many-launches", f"more than {MAX_LAUNCHES} launches in one source")
             argv = ("vllm", "serve", "--speculative-config", match[1])
             note = (
                 "only the value of --speculative-config was given; it is read as if it reached the engine as it stands"

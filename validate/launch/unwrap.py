@@ -26,7 +26,7 @@ _SHELLS = frozenset(("sh", "bash", "dash", "ash", "zsh", "ksh"))
 _SHELL_OPTIONS_WITH_VALUE = frozenset(("-o", "+o", "-O", "+O", "--rcfile", "--init-file"))
 _ENVIRONMENT_ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
 _MAX_NESTING = 8
-_MAX_LAUNCHES = 200
+MAX_LAUNCHES = 200
 
 
 def resolve(launch: Launch, depth: int = 0) -> list[Launch]:
@@ -103,8 +103,8 @@ def launches_of_script(launch: Launch, text: str, depth: int = 0) -> list[Launch
             folder=invocation.folder,
         )
         found += [_named(item, launch, invocation.line) for item in resolve(inner, depth + 1)]
-        if len(found) > _MAX_LAUNCHES:
-            raise MalformedSourceError("too-many-launches", f"more than {_MAX_LAUNCHES} launches in one source")
+        if len(found) > MAX_LAUNCHES:
+            raise MalformedSourceError("too-many-launches", f"more than {MAX_LAUNCHES} launches in one source")
     pinned = {engine: text_version(text, engine) for engine in ("vllm", "sglang")}
     calls = [engine_call(item.argv) for item in found]
     found = [
