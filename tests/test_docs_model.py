@@ -1,5 +1,6 @@
 import json
 import re
+import shlex
 import subprocess
 import sys
 import tomllib
@@ -9,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from draftcast.cli import cli
 from hwmodel.parameters import prior_table
 from simulator.choose import choose
 from simulator.deployment import known_keys, load_deployment
@@ -192,3 +195,18 @@ def test_acceptance_forms_in_the_guide_are_accepted_as_written() -> None:
     for form in forms:
         if "..." not in form and "file.json" not in form:
             load_deployment(REFERENCE, ["speculation.method=eagle3", f"speculation.acceptance={form}"])
+
+
+def commands_without_output() -> list[tuple[str, str]]:
+    """(command, error shown below it or nothing) of the blocks that are not generated, on files that everybody has."""
+    lines = written("guide.md").splitlines()
+    pairs = zip(lines, [*lines[1:], ""], strict=True)
+    found = [(line.removeprefix("$ "), after) for line, after in pairs if line.startswith("$ draftcast ")]
+    return [(line, after if after.startswith("Error:") else "") for line, after in found if " /etc/" not in line]
+
+
+@pytest.mark.parametrize(("line", "error"), commands_without_output())
+def test_commands_in_the_guide_do_what_it_shows(line: str, error: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(CHECKOUT)
+    result = CliRunner().invoke(cli, shlex.split(line)[1:], prog_name="draftcast")
+    assert (result.exit_code, result.stderr.strip() if error else "") == (int(bool(error)), error)

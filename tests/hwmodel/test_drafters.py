@@ -1,4 +1,4 @@
-"""What proposing costs: passes, weights and host time by hand on a toy, and the published figures of Kimi's drafters."""
+"""What proposing costs: passes, weights and host time by hand on a toy, and published figures of Kimi's drafters."""
 
 from dataclasses import replace
 from typing import Any
@@ -296,7 +296,7 @@ def test_kimi_s_grafted_mtp_layer(kimi: ModelShape) -> None:
     assert work is not None
     assert work.attention_bytes == pytest.approx(52e6, rel=0.01)
     assert work.head_bytes == pytest.approx(294e6, rel=0.01)
-    assert 2 * 2 * 7168 * 7168 == pytest.approx(206e6, rel=0.005)
+    # Mixing of token and feature 206 MB, shared expert 11 MB, router 5.5 MB.
     assert work.dense_bytes == pytest.approx(206e6 + 11e6 + 5.5e6, rel=0.01)
     assert work.moe[0].expert_bytes == pytest.approx(3.1e6, rel=0.01)
 
@@ -320,7 +320,7 @@ MODEL_METHODS = sorted(set(drafter_table()) - {"host"})
 
 
 def test_every_usual_drafter_has_its_facts_and_their_source() -> None:
-    assert PARALLEL_METHODS <= set(MODEL_METHODS)
+    assert PARALLEL_METHODS.issubset(MODEL_METHODS)
     for method in [*MODEL_METHODS, "host"]:
         assert drafter_table()[method]["source"]
 

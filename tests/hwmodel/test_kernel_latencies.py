@@ -1,6 +1,7 @@
 """The step model's operators, at the centres of the priors, against published kernel latencies of one GPU.
 
-Nothing here is fitted to the rows it is compared with beyond what data/fits says.
+Some constants of data/fits were chosen with rows of these tables in view (their comments say which), so this guards
+how operators are composed of them; it is no independent measure of accuracy.
 """
 
 import math

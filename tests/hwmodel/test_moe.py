@@ -1,4 +1,4 @@
-"""Distinct experts, the busiest rank and padded rows: by hand, against published counts, and against simulated routing."""
+"""Distinct experts, the busiest rank, padded rows: by hand, against published counts, against simulated routing."""
 
 import itertools
 
