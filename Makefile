@@ -42,8 +42,9 @@ test: check ## the checks and all tests that need no server
 test-live: setup ## the tests against a real inference server
 	@if [ -d tests/live ]; then $(BIN)/pytest tests/live; else echo "no live tests in this version: nothing was run against a server"; fi
 
-docs: setup ## docs/cli.md again, from the commands' own help
+docs: setup ## the generated parts of docs/: command help, tables, outputs
 	$(BIN)/python docs/make_cli.py
+	$(BIN)/python docs/generate_tables.py
 
 bench: setup ## how long the program takes to start
 	$(BIN)/python benchmarks/startup.py

@@ -11,7 +11,7 @@ import numpy as np
 
 from hwmodel.collectives import AllReduceCurve, allgather_time_s
 from hwmodel.parameters import Parameters
-from hwmodel.rank import Parallelism, RankWork, work_of_layers
+from hwmodel.rank import Head, Parallelism, RankWork, held_embedding_bytes, work_of_layers
 from hwmodel.specs import Attention, DenseMlp, Layer, ModelShape
 from hwmodel.step import Batch, Machine, decode_batch, forward_parts
 from hwmodel.units import US
@@ -41,6 +41,7 @@ class Drafter:
     weight_bytes: float  # per rank
     kv_bytes_per_token: float  # per rank
     description: str
+    first_work: RankWork | None = None  # of the first pass, where it does more than the later ones
 
     @property
     def sequential(self) -> bool:
@@ -48,77 +49,80 @@ class Drafter:
         return self.work is not None and self.method not in PARALLEL_METHODS
 
 
+@dataclass(frozen=True, slots=True)
+class DraftOptions:
+    """What a deployment may say about its drafter; None leaves the usual one."""
+
+    draft: ModelShape | None = None
+    draft_machine: Machine | None = None
+    draft_vocab_size: int | None = None
+    max_draft_tokens: int = 1
+
+
+_USUAL = DraftOptions()
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """A drafter before it is laid out over ranks: layers, head, and what mixes the target's features in."""
+
+    layers: tuple[Layer, ...]
+    head: Head
+    owns_head: bool
+    text: str
+    mixing_parameters: float = 0.0
+    mixing_every_pass: bool = True
+    embedding_bytes: float = 0.0
+
+
 def build_drafter(
-    method: str,
-    target: ModelShape,
-    machine: Machine,
-    kv_element_bytes: float,
-    *,
-    draft: ModelShape | None = None,
-    draft_machine: Machine | None = None,
-    draft_vocab_size: int | None = None,
-    max_draft_tokens: int = 1,
+    method: str, target: ModelShape, machine: Machine, kv_element_bytes: float, options: DraftOptions = _USUAL
 ) -> Drafter:
     """The drafter of `method`: the given draft model, or the usual head for the target (its description says which)."""
     if method in MODEL_FREE_METHODS or method == "none":
         return Drafter(method, None, None, 0.0, 0.0, "no draft model")
-    where = draft_machine or machine
-    if method == "draft_model":
-        if draft is None:
-            raise ValueError("draft_model needs the shape of the draft model")
-        layers, head, text, owned_head = draft.layers, _own_head(draft), f"draft model {draft.name}", True
-        hidden, vocab, extra = draft.hidden_size, draft.vocab_size, (0.0, 0.0)
-    else:
-        layers, extra, head, text, owned_head = _head_parts(method, target, draft, draft_vocab_size, max_draft_tokens)
-        hidden = target.hidden_size
-        vocab = int(head[1] / max(hidden, 1))
-    embedding = draft.embedding_bytes if draft is not None and method == "draft_model" else 0.0
-    work = work_of_layers(
-        layers,
-        where.parallel,
-        kv_element_bytes,
-        hidden_size=hidden,
-        vocab_size=vocab,
-        head=head,
-        embedding_bytes=embedding,
+    plan = _draft_model_plan(options.draft) if method == "draft_model" else _head_plan(method, target, options)
+    where = options.draft_machine or machine
+    work = work_of_layers(plan.layers, where.parallel, kv_element_bytes, plan.head, plan.embedding_bytes)
+    mixed = replace(
+        work,
+        dense_bytes=work.dense_bytes + plan.mixing_parameters * _BF16_BYTES,
+        dense_parameters=work.dense_parameters + plan.mixing_parameters,
     )
-    if extra[0]:
-        work = replace(work, dense_bytes=work.dense_bytes + extra[0], dense_parameters=work.dense_parameters + extra[1])
-    held = work.weight_bytes - (0.0 if owned_head else work.head_bytes)
-    return Drafter(method, work, where, held, work.kv_bytes_per_token(), text)
+    held = mixed.weight_bytes - (0.0 if plan.owns_head else work.head_bytes)
+    later = mixed if plan.mixing_every_pass else work
+    return Drafter(method, later, where, held, work.kv_bytes_per_token(), plan.text, mixed)
 
 
-def _own_head(draft: ModelShape) -> tuple[float, float]:
-    return draft.lm_head_read_bytes, float(draft.vocab_size * draft.hidden_size)
+def _draft_model_plan(draft: ModelShape | None) -> _Plan:
+    if draft is None:
+        raise ValueError("draft_model needs the shape of the draft model")
+    head = Head(draft.hidden_size, draft.vocab_size, draft.lm_head_read_bytes)
+    return _Plan(draft.layers, head, True, f"draft model {draft.name}", embedding_bytes=held_embedding_bytes(draft))
 
 
-def _head_parts(
-    method: str, target: ModelShape, draft: ModelShape | None, draft_vocab_size: int | None, max_draft_tokens: int
-) -> tuple[tuple[Layer, ...], tuple[float, float], tuple[float, float], str, bool]:
-    """Layers, extra dense (bytes, parameters), head (bytes, parameters), description, own head or the target's."""
+def _head_plan(method: str, target: ModelShape, options: DraftOptions) -> _Plan:
+    """A head that reads the target's hidden states; replicated mixing weights, BF16."""
     facts = drafter_table()[method]
     hidden = target.hidden_size
-    vocab = draft_vocab_size or facts.get("draft_vocab_size")
-    parameters = float(hidden * (vocab or target.vocab_size))
-    head = (parameters * _BF16_BYTES, parameters) if vocab else (target.lm_head_read_bytes, parameters)
+    vocab = options.draft_vocab_size or facts.get("draft_vocab_size")
+    head = Head(hidden, vocab or target.vocab_size, target.lm_head_read_bytes)
+    if vocab:
+        head = Head(hidden, vocab, float(hidden * vocab * _BF16_BYTES))
     mixing = float(facts["input_features"] * hidden * hidden)
-    extra = (mixing * _BF16_BYTES, mixing)
     if method in ("medusa", "mlp_speculator"):
-        heads = max_draft_tokens if method == "medusa" else 1
-        return (
-            (),
-            (extra[0] * heads, extra[1] * heads),
-            (head[0] * heads, head[1] * heads),
-            f"the usual {method} heads",
-            True,
-        )
-    if draft is not None:
-        return draft.layers, extra, head, f"{method} head {draft.name}", bool(vocab)
-    if method == "mtp":
-        return _mtp_layers(target), extra, head, _mtp_text(target), False
-    layers = tuple([replace(_llama_layer(target), count=int(facts["num_layers"]))])
-    text = f"the usual {method} head: {facts['num_layers']} layer(s), {vocab or target.vocab_size} draft vocabulary"
-    return layers, extra, head, text, bool(vocab)
+        heads = options.max_draft_tokens if method == "medusa" else 1
+        all_heads = replace(head, copies=heads)
+        return _Plan((), all_heads, True, f"the usual {method} heads", mixing * heads)
+    every_pass = not facts.get("mixing_in_first_pass_only", False)
+    if options.draft is not None:
+        layers, text = options.draft.layers, f"{method} head {options.draft.name}"
+    elif method == "mtp":
+        layers, text = _mtp_layers(target), _mtp_text(target)
+    else:
+        layers = (replace(_llama_layer(target), count=int(facts["num_layers"])),)
+        text = f"the usual {method} head: {facts['num_layers']} layer(s), {head.vocab_size} draft vocabulary"
+    return _Plan(layers, head, bool(vocab), text, mixing, every_pass)
 
 
 def _mtp_layers(target: ModelShape) -> tuple[Layer, ...]:
@@ -163,26 +167,25 @@ def draft_time_s(drafter: Drafter, batch: Batch, p: Parameters, *, decode_contex
     Sequential drafters: one pass over the rows of the last step, then one over a single row a request for each further
     token. Parallel drafters: one pass over all draft positions. Model-free ones: host time.
     """
-    drafts = batch.query_tokens - 1.0
+    drafts = batch.drafts
     if drafter.work is None or drafter.machine is None:
         return host_time_s(drafter.method, batch) * (drafts > 0)
     extra = p.draft_pass_s + decode_context_extra_s
-    first = _pass_time_s(drafter, batch, p, batch.query_tokens) + extra
+    first = _pass_time_s(drafter, drafter.first_work or drafter.work, batch, p, batch.query_tokens) + extra
     if not drafter.sequential:
         return first * (drafts > 0)
-    later = _pass_time_s(drafter, batch, p, np.ones_like(batch.query_tokens)) + extra
+    later = _pass_time_s(drafter, drafter.work, batch, p, np.ones_like(batch.query_tokens)) + extra
     return (first + np.maximum(drafts - 1.0, 0.0) * later) * (drafts > 0)
 
 
-def _pass_time_s(drafter: Drafter, batch: Batch, p: Parameters, query_tokens: Any) -> Any:
-    assert drafter.work is not None
+def _pass_time_s(drafter: Drafter, work: RankWork, batch: Batch, p: Parameters, query_tokens: Any) -> Any:
     assert drafter.machine is not None
     rows = batch.drafted * query_tokens
     one = decode_batch(batch.drafted, batch.drafted, query_tokens, batch.context_tokens, rows)
-    total = sum(forward_parts(drafter.work, drafter.machine, one, p).values())
+    total = sum(forward_parts(work, drafter.machine, one, p).values())
     tp = drafter.machine.parallel.tensor
     if tp > 1:
-        logits = batch.drafted * (drafter.work.vocab_size * _BF16_BYTES)
+        logits = batch.drafted * (work.vocab_size * _BF16_BYTES)
         total = total + allgather_time_s(drafter.machine.allreduce, logits, tp)
     return total
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from hwmodel.rank import RankWork
+from hwmodel.rank import Parallelism, RankWork
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,32 +19,46 @@ class MemoryPlan:
     fits: bool
 
 
+@dataclass(frozen=True, slots=True)
+class MemoryBudget:
+    """What one GPU has, and what is not weights or cache: bytes, `utilization` as a share."""
+
+    gpu_memory_bytes: float
+    gpu_memory_utilization: float
+    reserve_bytes: float
+    extra_weight_bytes: float = 0.0  # weights outside the decoder: vision tower, or a stated size's difference
+
+
+@dataclass(frozen=True, slots=True)
+class DraftMemory:
+    """What a drafter takes on one rank."""
+
+    weight_bytes: float
+    kv_bytes_per_token: float
+
+
 def plan_memory(
     work: RankWork,
-    *,
-    gpu_memory_bytes: float,
-    gpu_memory_utilization: float,
-    reserve_bytes: float,
+    parallel: Parallelism,
+    budget: MemoryBudget,
     context_tokens: float,
-    draft_bytes: float = 0.0,
-    draft_kv_bytes_per_token: float = 0.0,
-    extra_weight_bytes: float = 0.0,
-    decode_context_parallel: int = 1,
-    pipeline_parallel: int = 1,
+    draft: DraftMemory | None = None,
 ) -> MemoryPlan:
     """The memory of one rank.
 
     Formula: tokens = (utilization * memory - weights - drafter - reserve) / (cache bytes a token) (docs/model.md,
     eq. F1). Windows and recurrent state make bytes a token depend on the context, so `context_tokens` is part of it.
     """
-    stages = pipeline_parallel
-    weights = work.weight_bytes / stages + extra_weight_bytes
-    budget = gpu_memory_utilization * gpu_memory_bytes
+    weights = work.weight_bytes / parallel.pipeline + budget.extra_weight_bytes
+    usable = budget.gpu_memory_utilization * budget.gpu_memory_bytes
     context = max(context_tokens, 1.0)
-    per_token = work.cache_bytes(context) / context / stages + draft_kv_bytes_per_token / decode_context_parallel
-    left = budget - weights - draft_bytes - reserve_bytes
+    drafted = draft or DraftMemory(0.0, 0.0)
+    per_token = work.cache_bytes(context) / context / parallel.pipeline + drafted.kv_bytes_per_token
+    left = usable - weights - drafted.weight_bytes - budget.reserve_bytes
     tokens = max(left, 0.0) / per_token if per_token > 0 else float("inf")
-    return MemoryPlan(budget, weights, draft_bytes, reserve_bytes, max(left, 0.0), per_token, tokens, left > 0)
+    return MemoryPlan(
+        usable, weights, drafted.weight_bytes, budget.reserve_bytes, max(left, 0.0), per_token, tokens, left > 0
+    )
 
 
 def max_running_requests(kv_cache_tokens: float, tokens_per_request: float, max_num_seqs: int) -> tuple[int, str]:

@@ -225,8 +225,11 @@ class _Layer:
                 start = stop
             return result
 
-        distinct = at_draws(load.distinct)
-        busiest = distinct if self.num_ranks == 1 else at_draws(load.busiest_rank)
+        # Interpolation may overshoot its limits by a fraction of a per cent where a curve saturates.
+        distinct = np.clip(at_draws(load.distinct), min(self.top_k, self.num_experts), self.num_experts)
+        busiest = distinct
+        if self.num_ranks > 1:
+            busiest = np.minimum(at_draws(load.busiest_rank), self.num_experts / self.num_ranks)
         return ExpertLoad(distinct, busiest, at_draws(load.padded_rows))
 
 

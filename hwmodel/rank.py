@@ -95,30 +95,40 @@ class RankWork:
         return total
 
 
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The vocabulary head that ends a stack of layers; Medusa has one a position (`copies`). `read_bytes` is of one."""
+
+    hidden_size: int
+    vocab_size: int
+    read_bytes: float
+    copies: int = 1
+
+    @property
+    def parameters(self) -> float:
+        """Weights that one row is multiplied with."""
+        return float(self.copies * self.hidden_size * self.vocab_size)
+
+
 def rank_work(shape: ModelShape, parallel: Parallelism, kv_element_bytes: float) -> RankWork:
     """The work of one rank of the target model; pipeline stages are added up (a token passes them all)."""
-    return work_of_layers(
-        shape.layers,
-        parallel,
-        kv_element_bytes,
-        hidden_size=shape.hidden_size,
-        vocab_size=shape.vocab_size,
-        head=(shape.lm_head_read_bytes, shape.vocab_size * shape.hidden_size),
-        embedding_bytes=shape.embedding_bytes if shape.lm_head_bytes else 0.0,
-    )
+    head = Head(shape.hidden_size, shape.vocab_size, shape.lm_head_read_bytes)
+    return work_of_layers(shape.layers, parallel, kv_element_bytes, head, held_embedding_bytes(shape))
+
+
+def held_embedding_bytes(shape: ModelShape) -> float:
+    """Bytes of an input embedding that is held beside the head; none where the head is the embedding."""
+    return shape.embedding_bytes if shape.lm_head_bytes else 0.0
 
 
 def work_of_layers(
     layers: Sequence[Layer],
     parallel: Parallelism,
     kv_element_bytes: float,
-    *,
-    hidden_size: int,
-    vocab_size: int,
-    head: tuple[float, float],
+    head: Head,
     embedding_bytes: float = 0.0,
 ) -> RankWork:
-    """The work of one rank of any stack of layers (target or drafter); `head` is (bytes, parameters), sharded."""
+    """The work of one rank of any stack of layers (target or drafter) that ends in `head`, sharded over the ranks."""
     tp = parallel.tensor
     kernels = fitted_values()["kernels"]
     num_layers = sum(layer.count for layer in layers)
@@ -127,14 +137,14 @@ def work_of_layers(
     if parallel.decode_context > 1:
         collectives += 2 * num_layers  # gather of queries, combination of partial outputs
     return RankWork(
-        hidden_size=hidden_size,
-        vocab_size=vocab_size,
+        hidden_size=head.hidden_size,
+        vocab_size=head.vocab_size,
         attention_bytes=sum(x.count * (x.attention.sharded_bytes / tp + x.attention.replicated_bytes) for x in layers),
         attention_parameters=sum(x.count * _attention_parameters(x.attention, tp) for x in layers),
         dense_bytes=sum(x.count * _dense_part(x, tp)[0] for x in layers),
         dense_parameters=sum(x.count * _dense_part(x, tp)[1] for x in layers),
-        head_bytes=head[0] / tp,
-        head_parameters=head[1] / tp,
+        head_bytes=head.copies * head.read_bytes / tp,
+        head_parameters=head.parameters / tp,
         embedding_bytes=embedding_bytes / tp,
         moe=tuple(_moe_work(x.count, x.moe, parallel) for x in layers if x.moe is not None),
         cache=tuple(_cache_work(x.count, x.attention, parallel, kv_element_bytes) for x in layers),

@@ -8,8 +8,9 @@ import numpy as np
 def smooth_maximum(a_s: Any, b_s: Any, exponent: float) -> Any:
     """(a^p + b^p)^(1/p): the sum for p = 1, close to the larger for big p. Times in seconds, any shapes.
 
-    A kernel whose loads and arithmetic overlap badly has p near 1 (SM120), one that overlaps well a larger p
-    (docs/model.md, eq. R1). Powers of two are done by square roots, which are ten times faster than a general power.
+    A kernel whose loads and arithmetic overlap badly has p near 1, one that overlaps well a larger p; fitted values by
+    architecture are in data/fits/architectures.toml (docs/model.md, eq. R1). Powers of two are done by square roots,
+    which are ten times faster than a general power.
     """
     if exponent == 1.0:
         return a_s + b_s

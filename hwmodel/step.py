@@ -85,6 +85,12 @@ class Batch:
     prefill_tokens: Array
     prefill_context_tokens: Array
     expert_budget: float = float("inf")  # experts per layer that are read at most (MoE-Spec, arXiv 2602.16052)
+    draft_depth: Array | None = None  # where it is not query_tokens - 1: trees verify more rows than they are deep
+
+    @property
+    def drafts(self) -> Array:
+        """Draft tokens of a drafted request in sequence: the depth of the draft."""
+        return self.query_tokens - 1.0 if self.draft_depth is None else self.draft_depth
 
     @property
     def tokens(self) -> Any:

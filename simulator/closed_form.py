@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from hwmodel.drafters import draft_time_s
 from hwmodel.engine.graphs import graph_limit_tokens, padded_tokens
 from hwmodel.engine.records import EngineMode
-from hwmodel.memory import MemoryPlan, max_running_requests, plan_memory
+from hwmodel.memory import DraftMemory, MemoryBudget, MemoryPlan, max_running_requests, plan_memory
 from hwmodel.parameters import Parameters
 from hwmodel.step import STEP_PARTS, Batch, StepCost, StepMode, decode_batch, engine_parts, forward_parts, graph_loss_s
 from hwmodel.units import GB, MS
@@ -91,19 +91,12 @@ def memory_plan(system: System, drafting: bool, kv_cache_tokens: float | None = 
         stated = deployment.model.weights_gb * GB / (parallel.tensor * parallel.pipeline)
         extra = stated - system.work.weight_bytes / parallel.pipeline
 
+    draft = DraftMemory(system.drafter.weight_bytes, system.drafter.kv_bytes_per_token)
+
     def plan(reserve_bytes: float, with_draft: bool) -> MemoryPlan:
-        return plan_memory(
-            system.work,
-            gpu_memory_bytes=system.gpu.memory_bytes,
-            gpu_memory_utilization=system.gpu_memory_utilization,
-            reserve_bytes=reserve_bytes,
-            context_tokens=deployment.workload.context_tokens,
-            draft_bytes=system.drafter.weight_bytes if with_draft else 0.0,
-            draft_kv_bytes_per_token=system.drafter.kv_bytes_per_token if with_draft else 0.0,
-            extra_weight_bytes=extra,
-            decode_context_parallel=parallel.decode_context,
-            pipeline_parallel=parallel.pipeline,
-        )
+        budget = MemoryBudget(system.gpu.memory_bytes, system.gpu_memory_utilization, reserve_bytes, extra)
+        context = deployment.workload.context_tokens
+        return plan_memory(system.work, parallel, budget, context, draft if with_draft else None)
 
     if kv_cache_tokens is not None:
         unreserved = plan(0.0, False)
@@ -234,7 +227,7 @@ def _drafted_step(drafting: _Drafting, p: Parameters, drafted: Any, *, uniform: 
     rows = drafting.rows(tokens, uniform)
     batch = decode_batch(drafting.sequences, drafted, query, system.context_tokens, rows)
     budget = float(system.deployment.speculation.expert_budget or np.inf)
-    batch = replace(batch, expert_budget=budget)
+    batch = replace(batch, expert_budget=budget, draft_depth=drafting.lengths.astype(float))
     parts = engine_parts(system.work, system.machine, batch, p, drafting.step_mode(uniform))
     extra = _DCP_DRAFT_PASS_S if system.parallel.decode_context > 1 else 0.0
     parts["drafter"] = draft_time_s(system.drafter, batch, p, decode_context_extra_s=extra)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hwmodel.collectives import AllReduceCurve, allreduce_curve
-from hwmodel.drafters import MODEL_FREE_METHODS, PARALLEL_METHODS, Drafter, build_drafter, draft_machine
+from hwmodel.drafters import MODEL_FREE_METHODS, PARALLEL_METHODS, Drafter, DraftOptions, build_drafter, draft_machine
 from hwmodel.engine.mode import engine_mode
 from hwmodel.engine.records import EngineMode, EngineRequest
 from hwmodel.errors import InputError
@@ -212,16 +212,8 @@ def resolve_drafter(deployment: Deployment, shape: ModelShape, machine: Machine,
     if tensor != machine.parallel.tensor:
         algorithm = deployment.hardware.allreduce_algorithm
         where = draft_machine(machine, tensor, allreduce_curve(machine.gpu, tensor, machine.interconnect, algorithm))
-    return build_drafter(
-        method,
-        shape,
-        machine,
-        kv_bytes,
-        draft=draft,
-        draft_machine=where,
-        draft_vocab_size=speculation.draft_vocab_size,
-        max_draft_tokens=speculation.num_speculative_tokens or 1,
-    )
+    options = DraftOptions(draft, where, speculation.draft_vocab_size, speculation.num_speculative_tokens or 1)
+    return build_drafter(method, shape, machine, kv_bytes, options)
 
 
 def resolve_priors(deployment: Deployment, machine: Machine, shape: ModelShape) -> PriorSet:

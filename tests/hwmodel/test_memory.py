@@ -1,16 +1,16 @@
 """Whether it fits, and how many requests: by hand, and Kimi-K2.5 on the cards that are known to hold it."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hwmodel.gpus import load_gpu
-from hwmodel.memory import MemoryPlan, max_running_requests, plan_memory
+from hwmodel.memory import DraftMemory, MemoryBudget, MemoryPlan, max_running_requests, plan_memory
 from hwmodel.models import load_model
 from hwmodel.parameters import prior_table
-from hwmodel.rank import CacheWork, Parallelism, RankWork, rank_work, work_of_layers
+from hwmodel.rank import CacheWork, Head, Parallelism, RankWork, rank_work, work_of_layers
 from hwmodel.specs import Attention, DenseMlp, Layer
 from hwmodel.units import GB
 
@@ -31,7 +31,7 @@ def toy_work() -> RankWork:
         cache_elements_per_token=5,
     )
     layers = (Layer(1, attention, dense=DenseMlp(150, 300.0)),)
-    return work_of_layers(layers, Parallelism(), 2.0, hidden_size=10, vocab_size=25, head=(500.0, 250.0))
+    return work_of_layers(layers, Parallelism(), 2.0, Head(10, 25, 500.0))
 
 
 WORK = toy_work()
@@ -40,7 +40,11 @@ WORK = toy_work()
 def plan(work: RankWork = WORK, **changes: float) -> MemoryPlan:
     """Half of 4000 bytes, 200 of them reserved, at a context of 10 tokens."""
     facts = {"gpu_memory_bytes": 4000.0, "gpu_memory_utilization": 0.5, "reserve_bytes": 200.0, "context_tokens": 10.0}
-    return plan_memory(work, **(facts | changes))  # type: ignore[arg-type]
+    facts |= changes
+    budget = MemoryBudget(**{f.name: facts[f.name] for f in fields(MemoryBudget) if f.name in facts})
+    draft = DraftMemory(facts.get("draft_bytes", 0.0), facts.get("draft_kv_bytes_per_token", 0.0))
+    parallel = Parallelism(pipeline=int(facts.get("pipeline_parallel", 1)))
+    return plan_memory(work, parallel, budget, facts["context_tokens"], draft)
 
 
 def with_cache(**changes: float) -> RankWork:
@@ -74,11 +78,6 @@ def test_nothing_left_does_not_fit_and_holds_no_token() -> None:
 def test_pipeline_stages_split_weights_and_cache() -> None:
     # A stage holds 500 bytes of weights and 5 a token: (2000 - 500 - 200) / 5.
     assert plan(pipeline_parallel=2).kv_cache_tokens == 260
-
-
-def test_decode_context_parallelism_splits_the_drafter_s_cache_too() -> None:
-    p = plan(draft_kv_bytes_per_token=5.0, decode_context_parallel=2)
-    assert p.kv_bytes_per_token == 12.5
 
 
 def test_a_window_makes_long_contexts_cheaper_a_token() -> None:
@@ -121,25 +120,17 @@ def test_the_reference_case_holds_126_requests_of_1500_tokens() -> None:
 def test_kimi_on_eight_96_gb_cards_leaves_what_operators_report() -> None:
     # rtx6kpro: 190k to 219k BF16 tokens; vision encoder replicated, 0.95 of the memory.
     shape = load_model("kimi-k2.5-int4")
-    p = plan_memory(
-        rank_work(shape, Parallelism(tensor=8), 2.0),
-        gpu_memory_bytes=load_gpu("rtx-pro-6000-blackwell-server").memory_bytes,
-        gpu_memory_utilization=0.95,
-        reserve_bytes=prior_table()["memory_reserve_gb"]["median"] * GB,
-        context_tokens=1_500,
-        extra_weight_bytes=shape.vision_bytes,
-    )
+    memory_bytes = load_gpu("rtx-pro-6000-blackwell-server").memory_bytes
+    budget = MemoryBudget(memory_bytes, 0.95, prior_table()["memory_reserve_gb"]["median"] * GB, shape.vision_bytes)
+    parallel = Parallelism(tensor=8)
+    p = plan_memory(rank_work(shape, parallel, 2.0), parallel, budget, 1_500)
     assert 190_000 < p.kv_cache_tokens < 219_000
 
 
 def test_kimi_does_not_fit_on_four_of_these_cards() -> None:
-    p = plan_memory(
-        rank_work(load_model("kimi-k2.5-int4"), Parallelism(tensor=4), 2.0),
-        gpu_memory_bytes=load_gpu("rtx-pro-6000-blackwell-server").memory_bytes,
-        gpu_memory_utilization=0.95,
-        reserve_bytes=0.0,
-        context_tokens=1_500,
-    )
+    parallel = Parallelism(tensor=4)
+    budget = MemoryBudget(load_gpu("rtx-pro-6000-blackwell-server").memory_bytes, 0.95, 0.0)
+    p = plan_memory(rank_work(load_model("kimi-k2.5-int4"), parallel, 2.0), parallel, budget, 1_500)
     assert not p.fits
 
 

@@ -106,9 +106,7 @@ def test_users_beyond_the_limit_wait_for_whole_cycles_before_their_prompt() -> N
     # 8 run of 24: a request waits for 2 cycles of 1.41 s, then 60 ms.
     waiting = result(load=running(8, offered=24))
     assert waiting.ttft_s[0, 0] == pytest.approx(2 * 1.41 + 0.060)
-    assert waiting.throughput_tokens_per_s[0, 0] == pytest.approx(
-        result(load=running(8)).throughput_tokens_per_s[0, 0]
-    )
+    assert waiting.throughput_tokens_per_s[0, 0] == pytest.approx(result(load=running(8)).throughput_tokens_per_s[0, 0])
 
 
 @pytest.mark.parametrize(("users", "offered"), [(1, 1), (8, 8), (8, 24)])

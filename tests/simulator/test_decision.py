@@ -89,7 +89,9 @@ def test_a_ttft_limit_counts_too() -> None:
 
 
 def test_what_does_not_fit_is_not_allowed() -> None:
-    heavy = arm_of([10.0, 30.0, 8.0, 20.0], [100.0, 2000.0, 120.0, 2500.0], limits=["concurrency"] * 3 + ["does_not_fit"])
+    heavy = arm_of(
+        [10.0, 30.0, 8.0, 20.0], [100.0, 2000.0, 120.0, 2500.0], limits=["concurrency"] * 3 + ["does_not_fit"]
+    )
     assert scored(speculative=heavy).allowed.tolist() == [[True, True], [True, False]]
 
 

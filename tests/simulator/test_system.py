@@ -66,9 +66,7 @@ def test_expert_parallelism_puts_whole_experts_on_the_ranks() -> None:
 
 def test_draft_model_without_a_draft_is_refused() -> None:
     line = refusal(ON_ONE, "speculation.method=draft_model")
-    assert line == (
-        "speculation.draft_model: got nothing, but method draft_model needs a card name or config path"
-    )
+    assert line == ("speculation.draft_model: got nothing, but method draft_model needs a card name or config path")
 
 
 def test_unknown_cards_are_refused_in_one_line() -> None:
@@ -122,9 +120,7 @@ def test_nccl_tests_of_another_number_of_ranks_are_refused() -> None:
 @pytest.mark.parametrize("algorithm", ["nccl", "one-shot"])
 @pytest.mark.parametrize("stated_us", [12.0, 30.0, 57.0])
 def test_stated_allreduce_latency_is_that_of_hidden_size_times_two_bytes(algorithm: str, stated_us: float) -> None:
-    system = resolve(
-        BOX, f"hardware.allreduce_latency_us={stated_us}", f"hardware.allreduce_algorithm={algorithm}"
-    )
+    system = resolve(BOX, f"hardware.allreduce_latency_us={stated_us}", f"hardware.allreduce_algorithm={algorithm}")
     assert allreduce_s(system, system.shape.hidden_size * 2) == pytest.approx(stated_us * 1e-6, rel=0.05)
     assert system.priors["allreduce_latency_scale"].spread == 0.05
 
@@ -171,7 +167,8 @@ def test_attention_kinds_of_known_models(card: str, kind: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("dtype", "size"), [(None, 2.0), ("auto", 2.0), ("bfloat16", 2.0), ("fp8", 1.0), ("FP8_e4m3", 1.0), ("float32", 4.0)]
+    ("dtype", "size"),
+    [(None, 2.0), ("auto", 2.0), ("bfloat16", 2.0), ("fp8", 1.0), ("FP8_e4m3", 1.0), ("float32", 4.0)],
 )
 def test_cache_element_sizes(dtype: str | None, size: float) -> None:
     assert kv_element_bytes(dtype, load_model("qwen3-8b-bf16")) == size
