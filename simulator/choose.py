@@ -63,7 +63,7 @@ def choose(
     value = restart_value(deployment, pick.gain, _capacity_throughput(point, scores))
     settings = {"num_speculative_tokens": list(lengths), "concurrency": loads, "num_draws": num_draws, "seed": seed}
     inputs = recorded_inputs(study, settings)
-    shown = pick.best_enabled
+    shown = explained_length(deployment, lengths, pick)
     return Choice(
         inputs=inputs,
         grid=_grid_cells(cells, point, speedup),
@@ -75,10 +75,16 @@ def choose(
             "payback_reason": value.payback_reason,
         },
         memory=memory_report(study, shown),
-        why=tuple(_choice_why(study, cells, point, pick)),
+        why=tuple(_choice_why(study, cells, point, shown)),
         notes=(*more, *collected_notes(study, shown, notes)),
         prediction_id=prediction_identity(inputs),
     )
+
+
+def explained_length(deployment: Deployment, lengths: Sequence[int], pick: Pick) -> int:
+    """The draft length that the explanation is about: the recommended one, else the file's own, else the best."""
+    asked = deployment.speculation.num_speculative_tokens
+    return pick.num_speculative_tokens or (asked if asked in lengths else 0) or pick.best_enabled
 
 
 def _checked_lengths(deployment: Deployment, lengths: Sequence[int]) -> list[int]:
@@ -159,8 +165,9 @@ def _recommendation(study: Study, scores: Scores, pick: Pick) -> tuple[Recommend
 def _deployable_schedule(study: Study, wanted: list[list[int]]) -> tuple[list[list[int]] | None, str | None]:
     """The schedule where this engine can run it and it differs from one length for all loads; else why not."""
     system = study.system
-    if len({row[2] for row in wanted}) <= 1:
-        return None, "one draft length is best at every load"
+    lengths = {row[2] for row in wanted}
+    if len(lengths) <= 1:
+        return None, "one draft length is best at every load" if lengths - {0} else None
     if system.deployment.engine.name != "vllm" or system.mode(0).version < _SCHEDULE_FIRST:
         best = ", ".join(f"k={k} for {low} to {high} requests" for low, high, k in wanted)
         return None, f"needs vLLM 0.24 or later (num_speculative_tokens_per_batch_size); there: {best}"
@@ -245,9 +252,8 @@ def _worthwhile_loads(scores: Scores, min_probability: float) -> str:
     return f" It would pay at low load alone: {parts}." if good[-1] is not rows[-1] else f" It would pay for: {parts}."
 
 
-def _choice_why(study: Study, cells: Sequence[Cell], point: Grid, pick: Pick) -> list[str]:
-    """Why, at the lowest and the highest load, for the length that is best when enabled."""
-    k = pick.best_enabled
+def _choice_why(study: Study, cells: Sequence[Cell], point: Grid, k: int) -> list[str]:
+    """Why, at the lowest and the highest load, for draft length `k`."""
     columns = [i for i, cell in enumerate(cells) if cell.num_speculative_tokens == k]
     lines = explain.explain_cell(study, cells[columns[0]], point, columns[0])
     if len(columns) > 1:

@@ -210,12 +210,16 @@ def conflict_notes(study: Study) -> list[str]:
             notes.append(
                 f"the measured {label} is {abs(residual):.1f} noise widths {side} than the model can reach: check it"
             )
-    for prior, z in zip(study.system.priors.priors, study.posterior.mode, strict=True):
-        if abs(z) > _SURPRISE:
-            notes.append(
-                f"the measured facts move {prior.name} {abs(z):.1f} standard deviations from its prior: the deployment"
-                " may run otherwise than stated (attention backend, AllReduce class, graphs)"
-            )
+    moved = [
+        f"{prior.name} ({z:+.1f})"
+        for prior, z in zip(study.system.priors.priors, study.posterior.mode, strict=True)
+        if abs(z) > _SURPRISE
+    ]
+    if moved:
+        notes.append(
+            f"the measured facts move parameters far from their priors, in standard deviations: {', '.join(moved)}; the"
+            " deployment may run otherwise than stated (attention backend, AllReduce class, graphs)"
+        )
     return notes
 
 

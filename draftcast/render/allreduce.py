@@ -12,7 +12,7 @@ def render(result: Mapping[str, Any], page: Page) -> None:
     """The curve as a table, with where it comes from."""
     inputs = result["inputs"]
     where = f" on {inputs['num_gpus']} x {inputs['gpu']} ({inputs['interconnect']})" if inputs["gpu"] else ""
-    page.headline(f"One AllReduce{where}. Source ({result['kind']}): {result['source']}")
+    page.headline(f"One AllReduce{where}. Source: {result['source']}")
     rows = [
         (whole(point["bytes"]), microseconds(point["time_s"]), _busbw(point), point["algorithm"])
         for point in result["curve"]

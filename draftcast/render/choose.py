@@ -40,9 +40,9 @@ def _schedule(recommendation: Mapping[str, Any]) -> list[str]:
 
 
 def _shown_draft_length(result: Mapping[str, Any], grid: Grid) -> int:
-    """The k whose intervals are printed: the recommended one, else the one asked about, else the best if enabled."""
+    """The k whose intervals are printed: the recommended one, else the deployment's own, else the best if enabled."""
     recommendation = result["recommendation"]
-    asked = result["inputs"].get("num_speculative_tokens")
+    asked = result["inputs"].get("deployment", {}).get("speculation", {}).get("num_speculative_tokens")
     for k in (recommendation["num_speculative_tokens"], asked, recommendation["best_if_enabled"]):
         if isinstance(k, int) and k > 0 and any(k == row for row, _ in grid):
             return k

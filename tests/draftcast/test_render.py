@@ -32,6 +32,7 @@ RECOMMENDATION = {
 }
 MEMORY = {
     "weights_bytes": 594e9,
+    "weights_bytes_per_gpu": 74.3e9,
     "draft_bytes": 0.0,
     "kv_cache_tokens_baseline": 1_234_567,
     "kv_cache_tokens_speculative": 1_200_000,
@@ -165,7 +166,7 @@ def test_a_rolling_restart_has_no_outage(page: Show) -> None:
 
 def test_memory_that_does_not_fit_is_said_first(page: Show) -> None:
     lines = page(prediction(memory=MEMORY | {"fits": False}), "predict")
-    assert "- DOES NOT FIT: weights 594 GB, drafter 0 GB" in lines
+    assert any(line.startswith("- DOES NOT FIT: weights 74.3 GB on each GPU (594 GB in all") for line in lines)
 
 
 def test_whatif_prints_one_row_per_combination(page: Show) -> None:
