@@ -1,4 +1,4 @@
-"""Writes the generated blocks of docs/model.md and docs/guide.md; with --check, names the stale ones (exit code 1).
+"""Writes the generated blocks of README.md, docs/model.md and docs/guide.md; with --check, names the stale ones (exit code 1).
 
 A block stands between `<!-- generated: NAME -->` and `<!-- end -->`. NAME is one of TABLES, or `run draftcast ...`: a
 command whose output stands in the page, cut before a line that starts with the text after ` | before `. Tables must
@@ -15,6 +15,7 @@ from pathlib import Path
 
 from click.testing import CliRunner
 
+from draftcast import choose, load
 from draftcast.cli import cli
 from hwmodel.experts_report import default_routing
 from hwmodel.moe import expected_distinct, uniform_distinct
@@ -24,7 +25,7 @@ from simulator.deployment import known_keys
 
 DOCS = Path(__file__).resolve().parent
 ROOT = DOCS.parent
-PAGES = (DOCS / "model.md", DOCS / "guide.md")
+PAGES = (ROOT / "README.md", DOCS / "model.md", DOCS / "guide.md")
 ALLREDUCE = ROOT / "hwmodel" / "data" / "allreduce"
 BLOCK = re.compile(r"(<!-- generated: (?P<name>[^\n]+) -->\n)(?P<body>.*?)(<!-- end -->)", re.DOTALL)
 WIDTH = "100"  # columns of the outputs
@@ -139,6 +140,24 @@ def keys() -> str:
     return table(("key", "accepts", "default", "unit", "meaning"), rows)
 
 
+def forward_check() -> str:
+    """Published runs that nothing is fitted to, against the prediction, worst first."""
+    published = tomllib.loads((ROOT / "calibration" / "data" / "kimi-k2.6-switch.toml").read_text(encoding="utf-8"))
+    answer = choose(load(ROOT / published["deployment"]), num_speculative_tokens=(0, 3))
+    predicted = {(cell.num_speculative_tokens, cell.concurrency): cell for cell in answer.grid}
+    rows = []
+    for load_, base, drafted in zip(
+        *(published[key] for key in ("concurrency", "baseline_tokens_per_s", "eagle3_k3_tokens_per_s")), strict=True
+    ):
+        ours, theirs = predicted[0, load_], predicted[3, load_].speedup
+        error = ours.throughput_tokens_per_s / base - 1.0
+        band = f"{theirs['p50']:.2f} ({theirs['p05']:.2f} to {theirs['p95']:.2f})"
+        row = (str(load_), f"{base:g}", f"{ours.throughput_tokens_per_s:.0f}", f"{error:+.0%}")
+        rows.append((abs(error), (*row, f"{drafted / base:.2f}", band)))
+    heads = ("concurrency", "tok/s", "predicted", "error", "EAGLE-3 k=3 speedup", "predicted (90 %)")
+    return table(heads, [row for _, row in sorted(rows, reverse=True)])
+
+
 TABLES: Mapping[str, Callable[[], str]] = {
     "parameters": parameters,
     "fitted medians": fitted,
@@ -149,6 +168,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "routing check": routing,
     "allreduce tables": allreduce,
     "keys": keys,
+    "forward check": forward_check,
 }
 
 
