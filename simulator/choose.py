@@ -47,7 +47,10 @@ def choose(
     """The grid of draft lengths and concurrencies, and what to deploy."""
     deployment, notes = with_method(deployment, method) if method else (deployment, ())
     lengths = _checked_lengths(deployment, num_speculative_tokens)
-    loads = sorted({checked_concurrency(c) for c in (concurrency or deployment.workload.concurrency)})
+    asked = deployment.workload.concurrency if concurrency is None else concurrency
+    loads = sorted({checked_concurrency(c) for c in asked})
+    if not loads:
+        raise InputError("concurrency: got an empty list, allowed 1 to 100000")
     cells = [Cell(k, c) for k, c in product(lengths, loads)]
     if len(cells) > _MAX_CELLS:
         raise InputError(f"grid: got {len(cells)} cells, allowed at most {_MAX_CELLS}")
@@ -60,7 +63,8 @@ def choose(
     scores = _only_accepted_lengths(study, scores)
     pick = pick_static(scores, deployment.objective.min_probability_faster)
     recommendation, more = _recommendation(study, scores, pick)
-    value = restart_value(deployment, pick.gain, _capacity_throughput(point, scores))
+    returned = _throughput_gain(cells, speedup, scores, pick.best_enabled)
+    value = restart_value(deployment, returned, _capacity_throughput(point, scores))
     settings = {"num_speculative_tokens": list(lengths), "concurrency": loads, "num_draws": num_draws, "seed": seed}
     inputs = recorded_inputs(study, settings)
     shown = explained_length(deployment, lengths, pick)
@@ -88,6 +92,8 @@ def explained_length(deployment: Deployment, lengths: Sequence[int], pick: Pick)
 
 
 def _checked_lengths(deployment: Deployment, lengths: Sequence[int]) -> list[int]:
+    if deployment.speculation.method == "none" and any(lengths):
+        raise InputError("speculation.method: got none, but there is a choice only for a method, e.g. --method ngram")
     for k in lengths:
         draft_length(deployment, k)
     if not lengths:
@@ -103,6 +109,12 @@ def _only_accepted_lengths(study: Study, scores: Scores) -> Scores:
         if k in refused:
             allowed[i] = False
     return replace(scores, allowed=allowed)
+
+
+def _throughput_gain(cells: Sequence[Cell], speedup: Array, scores: Scores, k: int) -> Array:
+    """Draws of the throughput gain of one draft length over the traffic, whatever the objective: what pays back."""
+    columns = [cells.index(Cell(k, load)) for load in scores.loads]
+    return np.asarray(speedup[:, columns] @ scores.weights)
 
 
 def _capacity_throughput(point: Grid, scores: Scores) -> float:

@@ -23,7 +23,7 @@ from simulator.system import System
 
 Array = NDArray[np.float64]
 
-_DCP_DRAFT_PASS_S = 0.8 * MS  # decode-context parallelism adds this to a draft pass (docs/model.md, fit results)
+DCP_DRAFT_PASS_S = 0.8 * MS  # decode-context parallelism adds this to a draft pass (docs/model.md, fit results)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +43,13 @@ class Capacity:
     limited_by: str  # "max_num_seqs", "kv_cache", "does_not_fit"
 
     def running(self, concurrency: int) -> tuple[int, str]:
-        """Requests that run when `concurrency` are offered, and the limit in force (`concurrency` when none)."""
-        if concurrency <= self.max_running:
-            return concurrency, "concurrency"
-        return max(self.max_running, 1), self.limited_by
+        """Requests that run when `concurrency` are offered, and the limit in force (`concurrency` when none).
+
+        What does not fit is computed as if it did, so that the figures can still be compared.
+        """
+        if concurrency <= self.max_running or self.limited_by == "does_not_fit":
+            return concurrency, "does_not_fit" if self.limited_by == "does_not_fit" else "concurrency"
+        return self.max_running, self.limited_by
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,11 +118,11 @@ class PrefillCost:
     """What one request's prompt costs the step loop."""
 
     added_s: Array  # beyond the decode steps that run meanwhile, (num_draws, num_cells)
-    steps: float  # engine steps that carry a chunk of it
+    steps: Array  # engine steps that carry a chunk of it, (num_cells,)
 
     def columns(self, index: NDArray[np.int_]) -> "PrefillCost":
         """The costs of some cells, in this order."""
-        return PrefillCost(self.added_s[:, index], self.steps)
+        return PrefillCost(self.added_s[:, index], self.steps[index])
 
 
 def baseline_step(system: System, p: Parameters, sequences: Array, context_tokens: Any) -> StepCost:
@@ -229,7 +232,7 @@ def _drafted_step(drafting: _Drafting, p: Parameters, drafted: Any, *, uniform: 
     budget = float(system.deployment.speculation.expert_budget or np.inf)
     batch = replace(batch, expert_budget=budget, draft_depth=drafting.lengths.astype(float))
     parts = engine_parts(system.work, system.machine, batch, p, drafting.step_mode(uniform))
-    extra = _DCP_DRAFT_PASS_S if system.parallel.decode_context > 1 else 0.0
+    extra = DCP_DRAFT_PASS_S if system.parallel.decode_context > 1 else 0.0
     parts["drafter"] = draft_time_s(system.drafter, batch, p, decode_context_extra_s=extra)
     return _finished(parts, batch, p)
 
@@ -237,13 +240,16 @@ def _drafted_step(drafting: _Drafting, p: Parameters, drafted: Any, *, uniform: 
 def _idle_step(drafting: _Drafting, p: Parameters) -> StepCost:
     """A step of a speculating engine in which no request has a draft: one row each, computed once per load."""
     system = drafting.system
-    place: dict[float, int] = {}
-    for i, sequences in enumerate(drafting.sequences.tolist()):
-        place.setdefault(sequences, i)
-    loads = np.array(list(place))
-    order = {sequences: j for j, sequences in enumerate(place)}
-    index = [order[sequences] for sequences in drafting.sequences.tolist()]
-    first = drafting.lengths[list(place.values())]
+    keys = [
+        (x, system.mode(k).capture_sizes)
+        for x, k in zip(drafting.sequences.tolist(), drafting.lengths.tolist(), strict=True)
+    ]
+    place: dict[tuple[float, tuple[int, ...]], int] = {}
+    for i, key in enumerate(keys):
+        place.setdefault(key, i)
+    order = {key: j for j, key in enumerate(place)}
+    index = [order[key] for key in keys]
+    loads, first = drafting.sequences[list(place.values())], drafting.lengths[list(place.values())]
     once = _Drafting(system, first, loads)
     batch = decode_batch(loads, loads, np.ones_like(loads), system.context_tokens, once.rows(loads, False))
     mode = replace(once.step_mode(False), rows_as_prefill=False)
@@ -273,10 +279,10 @@ def prefill_cost(system: System, p: Parameters, sequences: Array, step_s: Array)
     """What the prompt of one request adds to the steps, decode running beside it (docs/model.md, eq. S3)."""
     workload, mode = system.deployment.workload, system.mode(0)
     prompt = workload.input_tokens * (1.0 - workload.prefix_cache_hit_share)
-    budget = max(mode.max_num_batched_tokens - float(np.max(sequences)), 1.0)
-    steps = max(np.ceil(prompt / budget), 1.0)
-    chunk = np.full_like(sequences, max(prompt / steps, 1.0))
-    before = np.full_like(sequences, workload.input_tokens - prompt + prompt * (steps - 1.0) / (2.0 * steps))
+    budget = np.maximum(mode.max_num_batched_tokens - sequences, 1.0)
+    steps = np.maximum(np.ceil(prompt / budget), 1.0)
+    chunk = np.maximum(prompt / steps, 1.0)
+    before = workload.input_tokens - prompt + prompt * (steps - 1.0) / (2.0 * steps)
     others = np.maximum(sequences - 1.0, 0.0)
     batch = Batch(others, others, np.ones_like(sequences), system.context_tokens, others + chunk, chunk, before)
     parts = forward_parts(system.work, system.machine, batch, p)

@@ -37,10 +37,11 @@ class Scores:
 
 
 def load_weights(deployment: Deployment, loads: Sequence[int]) -> Array:
-    """The traffic weights of the loads, summing to 1: the file's where the loads are the file's, else equal."""
+    """The traffic weights of the loads, summing to 1: the file's where it has all of them, else equal."""
     workload = deployment.workload
-    if workload.weights is not None and tuple(loads) == tuple(workload.concurrency):
-        weights = np.array(workload.weights, dtype=float)
+    stated = dict(zip(workload.concurrency, workload.weights or (), strict=False))
+    if set(loads) <= set(stated) and sum(stated[load] for load in loads) > 0:
+        weights = np.array([stated[load] for load in loads], dtype=float)
         return np.asarray(weights / weights.sum())
     return np.full(len(loads), 1.0 / len(loads))
 

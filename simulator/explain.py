@@ -50,6 +50,8 @@ def distinct_experts(study: Study, cell: Cell) -> JsonObject | None:
     requests = max(running // study.system.batch_divisor, 1) * study.system.parallel.data
     tokens = requests * (cell.num_speculative_tokens + 1)
 
+    budget = study.deployment.speculation.expert_budget or block.num_experts
+
     def union(routing: Routing, at: float) -> float:
         return expected_distinct(block.num_experts, block.num_experts_per_tok, at, requests, routing)
 
@@ -57,7 +59,7 @@ def distinct_experts(study: Study, cell: Cell) -> JsonObject | None:
     return {
         "tokens": tokens,
         "baseline": union(routing, requests),
-        "speculative": union(routing, tokens),
+        "speculative": min(union(routing, tokens), budget),
         "uniform": uniform_distinct(block.num_experts, block.num_experts_per_tok, tokens),
         "num_experts": block.num_experts,
         "routing_model": f"popularity sigma {sigma:.2f}, stickiness {rho:.2f}, memory {memory:.1f} within a request",
@@ -244,8 +246,11 @@ def gain_end(study: Study, num_speculative_tokens: int) -> tuple[float | None, i
 def gain_end_sentence(study: Study, num_speculative_tokens: int) -> str:
     """The load at which the gain ends, in words."""
     end, limit, name = gain_end(study, num_speculative_tokens)
-    words = {"kv_cache": "the KV cache holds", "max_num_seqs": "max_num_seqs allows", "does_not_fit": "fit"}[name]
-    k, limits = num_speculative_tokens, f"{limit} requests, which {words}"
+    k = num_speculative_tokens
+    if name == "does_not_fit":
+        return f"With k={k} it does not fit in memory, so no load can be named at which the gain would end."
+    words = {"kv_cache": "the KV cache holds", "max_num_seqs": "max_num_seqs allows"}[name]
+    limits = f"{limit} requests, which {words}"
     if end is None:
         return f"With k={k} the gain does not end before the limit: {limits} (median)."
     if end == 0.0:

@@ -4,7 +4,7 @@ Light and quick, numpy only; `calibrate` does the full fit of many files. Both a
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,7 @@ Array = NDArray[np.float64]
 _ITERATIONS = 10
 _DIFFERENCE = 1e-3  # step of the numeric Jacobian in prior standard deviations
 _MAX_STEP = 1.5  # per iteration, in prior standard deviations: the model is not linear further away
+_CORRECTIONS = 3  # of each draw; the second leaves below 1 % of a noise width in the reference case
 _DAMPING = 0.75  # full steps overshoot in turn along directions that the facts barely see
 _CONVERGED = 0.02  # prior standard deviations: far below any posterior width
 
@@ -29,22 +30,41 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class Posterior:
-    """Normal approximation in prior coordinates: mode `(num_parameters,)`, Cholesky factor, and how well it fits."""
+    """Normal approximation in prior coordinates, and how well the mode fits the facts.
+
+    `mode` is `(num_parameters,)`, `factor` lower triangular with covariance factor @ factor.T, `jacobian`
+    `(num_observations, num_parameters)` that of the predictions at the mode, `at_mode` those predictions.
+    """
 
     mode: Array
-    factor: Array  # lower triangular: covariance = factor @ factor.T
+    factor: Array
     residuals: Array  # (observed - predicted) / noise at the mode
     labels: tuple[str, ...]
+    at_mode: Array
+    jacobian: Array
+    noise: Array
 
-    def draws(self, standard: Array) -> Array:
-        """Posterior coordinates from standard-normal ones, `(num_draws, num_parameters)`."""
-        return self.mode + standard @ self.factor.T
+    def draws(self, standard: Array, predict: Callable[[Array], Array] | None = None) -> Array:
+        """Posterior coordinates from standard-normal ones, `(num_draws, num_parameters)`.
+
+        With `predict`, each draw is moved (least change in prior widths) until what it predicts of the facts is what
+        the linear model said: parameters enter as exponentials, so a plain normal draw would overshoot the facts.
+        """
+        z = self.mode + standard @ self.factor.T
+        if predict is None or not len(self.noise):
+            return z
+        wanted = self.at_mode + (z - self.mode) @ self.jacobian.T
+        gain = self.jacobian.T @ np.linalg.inv(self.jacobian @ self.jacobian.T + np.diag(self.noise**2))
+        for _ in range(_CORRECTIONS):
+            z = z + np.clip((wanted - predict(z)) @ gain.T, -_MAX_STEP, _MAX_STEP)
+        return z
 
     def carried(self, keep: NDArray[np.bool_]) -> "Posterior":
         """What remains when only some coordinates mean the same elsewhere: the others return to their priors."""
         covariance = self.factor @ self.factor.T
         apart = np.where(np.outer(keep, keep), covariance, np.eye(len(keep)))
-        return Posterior(np.where(keep, self.mode, 0.0), np.linalg.cholesky(apart), self.residuals, self.labels)
+        factor = np.linalg.cholesky(apart)
+        return replace(self, mode=np.where(keep, self.mode, 0.0), factor=factor)
 
 
 def condition(predict: Callable[[Array], Array], observations: list[Observation], num_parameters: int) -> Posterior:
@@ -55,7 +75,9 @@ def condition(predict: Callable[[Array], Array], observations: list[Observation]
     """
     labels = tuple(o.label for o in observations)
     if not observations:
-        return Posterior(np.zeros(num_parameters), np.eye(num_parameters), np.zeros(0), labels)
+        none = np.zeros(0)
+        mode, jacobian = np.zeros(num_parameters), np.zeros((0, num_parameters))
+        return Posterior(mode, np.eye(num_parameters), none, labels, none, jacobian, none)
     target = np.array([o.value for o in observations])
     noise = np.array([o.noise for o in observations])
     mode = np.zeros(num_parameters)
@@ -71,7 +93,8 @@ def condition(predict: Callable[[Array], Array], observations: list[Observation]
             break
     scaled = jacobian / noise[:, None]
     covariance = np.linalg.inv(scaled.T @ scaled + np.eye(num_parameters))
-    return Posterior(mode, np.linalg.cholesky(covariance), (target - at_mode) / noise, labels)
+    factor = np.linalg.cholesky(covariance)
+    return Posterior(mode, factor, (target - at_mode) / noise, labels, at_mode, jacobian, noise)
 
 
 def _solve(scaled: Array, right: Array) -> Array:

@@ -3,13 +3,14 @@
 `Study.grid` is the only way from here to figures: the same draws serve every cell, so cells can be compared.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hwmodel.errors import InputError
 from hwmodel.parameters import Parameters
 from simulator.acceptance import AcceptanceDraws, acceptance_draws
 from simulator.closed_form import (
@@ -100,7 +101,14 @@ def build_study(deployment: Deployment, *, k_max: int, num_draws: int = DEFAULT_
     )
     posterior, carried = posterior_of(system)
     errors = standard_draws(num_draws, 1, streams[2])
-    return Study(system, acceptance, posterior, posterior.draws(standard), errors, carried)
+    return Study(
+        system,
+        acceptance,
+        posterior,
+        posterior.draws(standard, None if carried else baseline_predictor(system)),
+        errors,
+        carried,
+    )
 
 
 def posterior_of(system: System) -> tuple[Posterior, tuple[str, ...]]:
@@ -128,14 +136,26 @@ def posterior_of(system: System) -> tuple[Posterior, tuple[str, ...]]:
 
 def condition_on_measured(system: System) -> Posterior:
     """The posterior of the parameters given the deployment's `[[measured]]` facts."""
-    facts = [m for m in system.deployment.measured if _observations(m)]
+    if system.parallel.tensor == 1 and any(fact.allreduce_share for fact in _facts(system)):
+        raise InputError(
+            "measured.allreduce_share: got a share, but tensor_parallel_size 1 has no AllReduce; leave it out"
+        )
+    observations = [o for fact in _facts(system) for o in _observations(fact)]
+    return condition(baseline_predictor(system), observations, len(system.priors.priors))
+
+
+def baseline_predictor(system: System) -> Callable[[Array], Array]:
+    """The function from parameter coordinates `(n, num_parameters)` to the measured observables of the baseline."""
 
     def predict(z: Array) -> Array:
         parameters = system.priors.parameters(z)
-        return np.concatenate([_predicted(system, parameters, fact) for fact in facts], axis=1)
+        return np.concatenate([_predicted(system, parameters, fact) for fact in _facts(system)], axis=1)
 
-    observations = [o for fact in facts for o in _observations(fact)]
-    return condition(predict, observations, len(system.priors.priors))
+    return predict
+
+
+def _facts(system: System) -> list[Measured]:
+    return [m for m in system.deployment.measured if _observations(m)]
 
 
 def _observations(fact: Measured) -> list[Observation]:
@@ -161,7 +181,7 @@ def _predicted(system: System, p: Parameters, fact: Measured) -> Array:
     sequences = load.sequences(system)
     step = baseline_step(system, p, sequences, float(fact.context_tokens or system.context_tokens))
     alone = fact.concurrency == 1 and not fact.throughput_tokens_per_s  # nobody else's prompt, and its own is not in it
-    prefill = PrefillCost(np.zeros((1, 1)), 0.0) if alone else prefill_cost(system, p, sequences, step.total_s)
+    prefill = PrefillCost(np.zeros((1, 1)), np.zeros(1)) if alone else prefill_cost(system, p, sequences, step.total_s)
     result = arm(system, step, prefill, 1.0, load)
     columns = []
     if fact.tpot_ms:

@@ -236,7 +236,13 @@ def resolve_priors(deployment: Deployment, machine: Machine, shape: ModelShape) 
             stated(name, 1.0, spread, "the deployment's nccl-tests")
     message = shape.hidden_size * _BF16_BYTES
     if hardware.allreduce_latency_us and machine.parallel.tensor > 1:
-        scale = hardware.allreduce_latency_us * US / float(machine.allreduce.time_s(message))
+        wanted_s, latency_s = hardware.allreduce_latency_us * US, machine.allreduce.latency_s
+        growth_s = float(machine.allreduce.time_s(message)) - latency_s
+        if wanted_s <= growth_s:  # faster than the curve's growth alone: the whole curve is scaled
+            scale = wanted_s / (latency_s + growth_s)
+            stated("allreduce_size_scale", scale, _STATED_BUSBW_LOG_SD, "hardware.allreduce_latency_us")
+        else:
+            scale = (wanted_s - growth_s) / latency_s
         stated("allreduce_latency_scale", scale, _STATED_LATENCY_LOG_SD, "hardware.allreduce_latency_us")
     if hardware.allreduce_busbw_gb_per_s and machine.parallel.tensor > 1:
         ranks = machine.parallel.tensor

@@ -183,7 +183,7 @@ def test_an_even_number_of_standard_draws_is_centred_exactly() -> None:
 def test_standard_draws_are_standard_and_repeat_with_the_seed() -> None:
     drawn = standard_draws(4000, 2, np.random.default_rng(2))
     assert drawn.std(axis=0) == pytest.approx(np.ones(2), abs=0.04)
-    assert abs(np.corrcoef(drawn.T)[0, 1]) < 0.05
+    assert abs(float(np.mean(drawn[:, 0] * drawn[:, 1]))) < 0.05
     assert np.array_equal(drawn, standard_draws(4000, 2, np.random.default_rng(2)))
 
 

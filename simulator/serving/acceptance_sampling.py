@@ -1,0 +1,158 @@
+"""Which drafts are accepted in the next steps of every running request: sampled, or read from recorded steps."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simulator.serving.population import Population
+from simulator.serving.random_streams import HALF_RANGE, Words, high, low, request_keys, stream_keys, threshold, words
+from simulator.serving.running_batch import RunningBatch
+
+Ints = NDArray[np.int64]
+_STREAMS = 3  # acceptance, ends of stretches, what a new stretch is like
+
+
+@dataclass(slots=True)
+class Outcome:
+    """The next steps of each row: `accepted` tokens `(steps, rows)`, and how many were drafted (0: no draft)."""
+
+    accepted: Ints
+    drafted: Ints | int  # (steps, rows), or one number for all
+    stretch: Ints | None = None  # (steps, rows): beginning of the stretch that each step belongs to
+
+    def cut(self, limit: Ints) -> "Outcome":
+        """The same with at most `limit` drafted tokens, `(rows,)`: what the token budget or the window leaves."""
+        return Outcome(np.minimum(self.accepted, limit), np.minimum(self.drafted, limit[None, :]), self.stretch)
+
+    def rows_with_draft(self, num_rows: int) -> Ints | int:
+        """Rows that carry a draft, by step, or one number for all steps."""
+        if isinstance(self.drafted, int):
+            return num_rows if self.drafted else 0
+        return np.asarray(np.count_nonzero(self.drafted, axis=1))
+
+    def tokens(self, num_rows: int) -> Ints | int:
+        """Drafted tokens of all rows, by step, or one number for all steps."""
+        if isinstance(self.drafted, int):
+            return self.drafted * num_rows
+        return np.asarray(self.drafted.sum(axis=1))
+
+
+class AcceptanceSource(Protocol):
+    """What the engine asks for acceptance."""
+
+    def level_of(self, number: int) -> int:
+        """The level of a new request."""
+        ...
+
+    def outcomes(self, batch: RunningBatch, num_steps: int, lengths: "int | Ints") -> Outcome:
+        """What happens to drafts of `lengths` tokens (one number, or one a row) in the next steps."""
+        ...
+
+
+class NoDrafts:
+    """The baseline: every step gives one token."""
+
+    def level_of(self, number: int) -> int:
+        """There is one level."""
+        return 0
+
+    def outcomes(self, batch: RunningBatch, num_steps: int, lengths: "int | Ints") -> Outcome:
+        """Nothing drafted, nothing accepted."""
+        return Outcome(np.zeros((num_steps, len(batch)), dtype=np.int64), 0)
+
+
+class SampledAcceptance:
+    """Acceptance of a population: each request has its level, each draft one uniform number.
+
+    Draft position i survives where the number is below S_i, so a longer draft accepts at least what a shorter one did.
+    With `persistence` a request has stretches: each step begins a new one with probability 1 - persistence, and
+    whether there is a draft, and how good it is, stays the same within a stretch.
+    """
+
+    def __init__(self, people: Population, draft_probability: float, persistence: float, seed: int) -> None:
+        """`draft_probability` is the share of steps in which text lookup finds a draft."""
+        self._people = people
+        self._always = draft_probability >= 1.0
+        self._draft_below = threshold(draft_probability)
+        self._persistence = persistence
+        self._keep_below = threshold(persistence)
+        self._limits = threshold(people.survival)  # (levels, stretches, k)
+        self._streams = stream_keys(seed, _STREAMS)
+        self._version = -1
+        self._keys: list[Words] = []
+        self._thresholds: Words = np.zeros((0, 0), dtype=np.uint64)
+
+    def level_of(self, number: int) -> int:
+        """The level of a new request."""
+        return self._people.level_of(number)
+
+    def outcomes(self, batch: RunningBatch, num_steps: int, lengths: "int | Ints") -> Outcome:
+        """Accepted and drafted tokens of the next steps, `(num_steps, rows)`."""
+        if batch.version != self._version:
+            self._look_up(batch)
+        counters = batch.steps + np.arange(num_steps)[:, None]
+        bits = words(self._keys[0], counters)
+        position = high(bits)
+        if self._persistence > 0.0:
+            return self._in_stretches(batch, counters, position, lengths)
+        accepted = np.zeros(position.shape, dtype=np.int64)
+        for i in range(int(np.max(lengths))):
+            accepted += position < self._thresholds[i]
+        found = None if self._always else low(bits) < self._draft_below
+        return _outcome(accepted, lengths, found)
+
+    def _look_up(self, batch: RunningBatch) -> None:
+        """What depends on which requests run, kept until that changes."""
+        self._version = batch.version
+        self._keys = [request_keys(stream, batch.numbers) for stream in self._streams]
+        self._thresholds = np.ascontiguousarray(self._limits[batch.levels, 0].T)
+
+    def _in_stretches(self, batch: RunningBatch, counters: Ints, position: Words, lengths: "int | Ints") -> Outcome:
+        renewed = high(words(self._keys[1], counters)) >= self._keep_below
+        begun = np.maximum.accumulate(np.where(renewed, counters, batch.stretch), axis=0)
+        kind = words(self._keys[2], begun)
+        num_stretches = self._limits.shape[1]
+        stretch = (high(kind) * np.uint64(num_stretches) / HALF_RANGE).astype(np.int64)
+        accepted = np.zeros(position.shape, dtype=np.int64)
+        for i in range(int(np.max(lengths))):
+            accepted += position < self._limits[batch.levels, stretch, i]
+        found = None if self._always else low(kind) < self._draft_below
+        outcome = _outcome(accepted, lengths, found)
+        outcome.stretch = begun
+        return outcome
+
+
+def _outcome(accepted: Ints, lengths: "int | Ints", found: NDArray[np.bool_] | None) -> Outcome:
+    """The outcome for drafts of these lengths, where `found` says which steps have one (None: all)."""
+    if not isinstance(lengths, int):
+        accepted = np.minimum(accepted, lengths)
+        lengths = np.broadcast_to(lengths, accepted.shape)
+    if found is None:
+        return Outcome(accepted, lengths)
+    return Outcome(accepted * found, lengths * found)
+
+
+class RecordedAcceptance:
+    """Acceptance as recorded step by step: request i replays record i (modulo their number), again from its start.
+
+    `drafted` and `accepted` hold all records one after another, `starts` where each begins, and one end more.
+    """
+
+    def __init__(self, drafted: Ints, accepted: Ints, starts: Ints) -> None:
+        """Records of at least one step each."""
+        self._drafted, self._accepted = drafted, accepted
+        self._starts, self._sizes = starts[:-1], np.diff(starts)
+
+    def level_of(self, number: int) -> int:
+        """The record that a request replays."""
+        return number % len(self._sizes)
+
+    def outcomes(self, batch: RunningBatch, num_steps: int, lengths: "int | Ints") -> Outcome:
+        """The recorded steps; drafts longer than `lengths` are cut."""
+        record = batch.levels
+        step = (batch.steps + np.arange(num_steps)[:, None]) % self._sizes[record]
+        at = self._starts[record] + step
+        drafted = np.minimum(self._drafted[at], lengths)
+        return Outcome(np.minimum(self._accepted[at], drafted), drafted)

@@ -1,0 +1,61 @@
+"""Random numbers that are a function of (seed, request, step), in whatever order and portions they are asked for.
+
+Why: baseline and speculative runs, and runs under another policy, then share their randomness request by request, and
+how many steps the engine takes at once cannot change a result. The generator is splitmix64, a counter hashed by two
+multiplications (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, OOPSLA 2014).
+"""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Words = NDArray[np.uint64]
+
+_INCREMENT = np.uint64(0x9E3779B97F4A7C15)  # the constants of splitmix64
+_FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+_SHIFTS = (np.uint64(30), np.uint64(27), np.uint64(31))
+_HALF = np.uint64(32)
+_LOW = np.uint64(0xFFFFFFFF)
+HALF_RANGE = 2.0**32  # both halves of a word are uniform on 0 .. 2^32 - 1
+
+
+def stream_keys(seed: int, num_streams: int) -> Words:
+    """One key for each independent source of randomness, `(num_streams,)`."""
+    return np.random.SeedSequence(seed).generate_state(num_streams, np.uint64)
+
+
+def request_keys(stream: np.uint64, requests: Any) -> Words:
+    """The key of each request (any integer array) in a stream, same shape."""
+    numbers = np.asarray(requests).astype(np.uint64)
+    return mixed(numbers * _INCREMENT ^ stream)
+
+
+def words(keys: Words, counters: Any) -> Words:
+    """64 random bits for each (key, counter), shape as they broadcast."""
+    return mixed(keys + (np.asarray(counters).astype(np.uint64) + np.uint64(1)) * _INCREMENT)
+
+
+def mixed(state: Words) -> Words:
+    """The output function of splitmix64, element by element; `state` is used up."""
+    state ^= state >> _SHIFTS[0]
+    state *= _FIRST
+    state ^= state >> _SHIFTS[1]
+    state *= _SECOND
+    state ^= state >> _SHIFTS[2]
+    return state
+
+
+def high(bits: Words) -> Words:
+    """The upper half of each word: uniform on 0 .. 2^32 - 1."""
+    return bits >> _HALF
+
+
+def low(bits: Words) -> Words:
+    """The lower half of each word: uniform on 0 .. 2^32 - 1, independent of the upper one."""
+    return bits & _LOW
+
+
+def threshold(probability: Any) -> Words:
+    """The number below which a half falls with this probability."""
+    return np.round(np.asarray(probability, dtype=float) * HALF_RANGE).astype(np.uint64)
