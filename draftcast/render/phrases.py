@@ -39,8 +39,9 @@ def memory_lines(memory: Mapping[str, Any]) -> list[str]:
     """What is stored, and how many tokens and requests that leaves room for, before and after."""
     fits = "" if memory.get("fits", True) else "DOES NOT FIT: "
     lines = [
-        f"{fits}weights {storage(memory.get('weights_bytes_per_gpu'))} on each GPU ({storage(memory.get('weights_bytes'))}"
-        f" in all, replicated parts counted), drafter {storage(memory.get('draft_bytes'))} in all",
+        f"{fits}weights {storage(memory.get('weights_bytes_per_gpu'))} on each GPU"
+        f" ({storage(memory.get('weights_bytes'))} in all, replicated parts counted),"
+        f" drafter {storage(memory.get('draft_bytes'))} in all",
         f"KV cache {whole(memory.get('kv_cache_tokens_baseline'))} tokens without speculation, "
         f"{whole(memory.get('kv_cache_tokens_speculative'))} with it",
     ]

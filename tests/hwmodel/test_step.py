@@ -397,6 +397,12 @@ def test_rows_beyond_the_largest_graph_run_without_one() -> None:
     assert beyond > 1.0
 
 
+def test_a_step_beyond_the_largest_piecewise_graph_never_gains_by_it() -> None:
+    mode = replace(FULL_GRAPH, graph="piecewise", baseline_graph="piecewise", graph_limit_tokens=8.0)
+    for rows in (8, 9):
+        assert part("overhead", decode(rows), mode=mode, piecewise_layer_s=30 * US) == pytest.approx(60 * US)
+
+
 def test_a_graph_lost_to_drafts_counts_as_the_cost_of_speculation() -> None:
     mode = replace(FULL_GRAPH, graph="piecewise", speculation=True)
     costs = {"piecewise_layer_s": 30 * US, "speculation_step_s": 100 * US}

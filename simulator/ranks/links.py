@@ -1,0 +1,153 @@
+"""Messages over the links of a box: every link is a SimPy resource that one message at a time occupies.
+
+A message's head moves on as soon as a link is granted, its tail follows (cut-through), so a path is as fast as its
+narrowest link, and messages that share a link queue there.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Generator, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import simpy
+
+from simulator.ranks.topology_graph import Box, LinkSpec
+
+Events = Generator[simpy.Event, Any, None]
+_SEVERAL = 2  # sources, and root ports, from which on an uplink collapses
+
+
+class Message:
+    """One transfer: `head` has happened when its first byte is there, `tail` when its last one is."""
+
+    __slots__ = ("head", "tail", "tail_s")
+
+    def __init__(self, env: simpy.Environment) -> None:
+        """A message that nobody has sent yet."""
+        self.head = env.event()
+        self.tail = env.event()
+        self.tail_s = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """How a kernel sends: bytes per second it manages by itself (None: the wire's), and its wait after each message."""
+
+    bytes_per_s: float | None = None
+    fence_s: float = 0.0
+
+
+class Link:
+    """One direction of one link: its queue, and what has passed it."""
+
+    __slots__ = ("busy_s", "num_bytes", "num_messages", "queued_s", "resource", "spec", "waiting")
+
+    def __init__(self, env: simpy.Environment, spec: LinkSpec) -> None:
+        """An idle link."""
+        self.spec = spec
+        self.resource = simpy.Resource(env)
+        self.waiting: Counter[tuple[int, str]] = Counter()  # messages in line by (source GPU, link they leave by)
+        self.busy_s = 0.0
+        self.queued_s = 0.0
+        self.num_bytes = 0.0
+        self.num_messages = 0
+
+    def rate_bytes_per_s(self) -> float:
+        """The rate now: collapsed while several GPUs push to several root ports through this uplink."""
+        slow = self.spec.collapsed_bytes_per_s
+        if slow is not None and len(self.waiting) > _SEVERAL:
+            sources, exits = (len(set(column)) for column in zip(*self.waiting, strict=True))
+            if sources >= _SEVERAL and exits >= _SEVERAL:
+                return slow
+        return self.spec.bytes_per_s
+
+
+class Network:
+    """The links of `box` in one simulation. `slowdown` stretches every time on them alike (calibration)."""
+
+    def __init__(self, env: simpy.Environment, box: Box, record: Callable[[str, float, float, str], None] | None = None):
+        """Idle links; `record` is told (link, start, end, label) of every occupation."""
+        self.env = env
+        self.box = box
+        self.links = {name: Link(env, spec) for name, spec in box.links.items()}
+        self.engines = {gpu: simpy.Resource(env) for gpu in range(box.num_gpus)}
+        self.record = record
+        self.paths = {pair: [self.links[name] for name in names] for pair, names in box.paths.items()}
+        self.exits = {pair: _exit_of(path) for pair, path in self.paths.items()}
+
+    def send(self, message: Message, pair: tuple[int, int], num_bytes: float, how: "Sending") -> None:
+        """Start a message of `num_bytes` on the wire from one GPU to another."""
+        self.env.process(self._travel(message, pair, num_bytes, how))
+
+    def _travel(self, message: Message, pair: tuple[int, int], num_bytes: float, how: "Sending") -> Events:
+        env, stretch = self.env, how.slowdown
+        slowest = 0.0
+        if how.flow.bytes_per_s is not None:
+            slowest = (num_bytes / how.flow.bytes_per_s + how.flow.fence_s) * stretch
+            engine = self.engines[pair[0]]
+            request = engine.request()
+            if not request.triggered:
+                yield request
+            self._release_after(slowest, engine, request)
+        entry = (pair[0], self.exits[pair])
+        for link in self.paths[pair]:
+            link.waiting[entry] += 1
+            request = link.resource.request()
+            if not request.triggered:
+                asked = env.now
+                yield request
+                link.queued_s += env.now - asked
+            hold = num_bytes / link.rate_bytes_per_s() * stretch
+            self._occupy(link, request, hold, entry, how.label)
+            slowest = max(slowest, hold)
+            yield env.timeout(link.spec.latency_s * stretch)
+        message.head.succeed()
+        yield env.timeout(slowest)
+        source = how.upstream
+        if source is not None:  # what is passed on while it arrives cannot end before it has arrived
+            if not source.tail.processed:
+                yield source.tail
+            earliest = source.tail_s + (how.hop_s + self.box.latency_s(*pair)) * stretch
+            if earliest > env.now:
+                yield env.timeout(earliest - env.now)
+        message.tail_s = env.now
+        message.tail.succeed()
+
+    def _occupy(self, link: Link, request: simpy.resources.resource.Request, hold: float, entry: Any, label: str) -> None:
+        start = self.env.now
+        link.busy_s += hold
+        link.num_messages += 1
+
+        def done(_: simpy.Event) -> None:
+            link.waiting[entry] -= 1
+            if not link.waiting[entry]:
+                del link.waiting[entry]
+            link.resource.release(request)
+            if self.record is not None:
+                self.record(link.spec.name, start, self.env.now, label)
+
+        assert (timeout := self.env.timeout(hold)).callbacks is not None
+        timeout.callbacks.append(done)
+
+    def _release_after(self, hold: float, resource: simpy.Resource, request: Any) -> None:
+        timeout = self.env.timeout(hold)
+        assert timeout.callbacks is not None
+        timeout.callbacks.append(lambda _: resource.release(request))
+
+
+@dataclass(frozen=True, slots=True)
+class Sending:
+    """How one message is sent: the kernel's flow, the message it is forwarded from, and what the trace calls it."""
+
+    flow: Flow = Flow()
+    upstream: Message | None = None
+    hop_s: float = 0.0
+    slowdown: float = 1.0
+    label: str = ""
+
+
+def _exit_of(path: Iterable[Link]) -> str:
+    """The root port by which a message leaves the CPU towards its target: its last uplink, else its last port."""
+    links = list(path)
+    down = [link.spec.name for link in links if link.spec.kind == "uplink" and link.spec.name.endswith("downlink")]
+    return down[0] if down else links[-1].spec.name
