@@ -1,4 +1,4 @@
-"""Writes the generated blocks of README.md, docs/model.md and docs/guide.md; --check names the stale ones (exit code 1).
+"""Writes the generated blocks of README.md, docs/model.md and docs/guide.md; --check names the stale ones (exit 1).
 
 A block stands between `<!-- generated: NAME -->` and `<!-- end -->`. NAME is one of TABLES, or `run draftcast ...`: a
 command whose output stands in the page, cut before a line that starts with the text after ` | before `. Tables must

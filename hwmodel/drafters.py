@@ -193,6 +193,8 @@ def _pass_time_s(drafter: Drafter, work: RankWork, batch: Batch, p: Parameters, 
 def host_time_s(method: str, batch: Batch) -> Any:
     """Host seconds of n-gram and suffix search in one step (docs/model.md, eq. D2)."""
     host = drafter_table()["host"]
+    if method == "none":
+        return 0.0 * batch.sequences
     if method == "ngram":
         per_request = host["ngram_request_us"] * US + host["ngram_token_ns"] * _NS * batch.context_tokens
         return batch.sequences * per_request

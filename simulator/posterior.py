@@ -14,7 +14,7 @@ Array = NDArray[np.float64]
 _ITERATIONS = 10
 _DIFFERENCE = 1e-3  # step of the numeric Jacobian in prior standard deviations
 _MAX_STEP = 1.5  # per iteration, in prior standard deviations: the model is not linear further away
-_CORRECTIONS = 3  # of each draw; the second leaves below 1 % of a noise width in the reference case
+_CORRECTIONS = 2  # of each draw: leaves about 1 % of a noise width in the reference case
 _DAMPING = 0.75  # full steps overshoot in turn along directions that the facts barely see
 _CONVERGED = 0.02  # prior standard deviations: far below any posterior width
 

@@ -208,7 +208,7 @@ def resolve_drafter(deployment: Deployment, shape: ModelShape, machine: Machine,
     tensor = speculation.draft_tensor_parallel_size or machine.parallel.tensor
     if method == "mlp_speculator":
         tensor = 1  # vLLM forces it
-    where = machine
+    where = replace(machine, parallel=replace(machine.parallel, pipeline=1))  # the drafter runs on the last stage
     if tensor != machine.parallel.tensor:
         algorithm = deployment.hardware.allreduce_algorithm
         where = draft_machine(machine, tensor, allreduce_curve(machine.gpu, tensor, machine.interconnect, algorithm))

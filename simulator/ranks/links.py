@@ -40,26 +40,36 @@ class Flow:
 class Link:
     """One direction of one link: its queue, and what has passed it."""
 
-    __slots__ = ("busy_s", "num_bytes", "num_messages", "queued_s", "resource", "spec", "waiting")
+    __slots__ = ("busy_s", "collapsed", "num_bytes", "num_messages", "queued_s", "resource", "spec", "waiting")
 
     def __init__(self, env: simpy.Environment, spec: LinkSpec) -> None:
         """An idle link."""
         self.spec = spec
         self.resource = simpy.Resource(env)
         self.waiting: Counter[tuple[int, str]] = Counter()  # messages in line by (source GPU, link they leave by)
+        self.collapsed = False
         self.busy_s = 0.0
         self.queued_s = 0.0
         self.num_bytes = 0.0
         self.num_messages = 0
 
     def rate_bytes_per_s(self) -> float:
-        """The rate now: collapsed while several GPUs push to several root ports through this uplink."""
+        """The rate now: collapsed from when several GPUs push to several root ports until the queue has drained."""
         slow = self.spec.collapsed_bytes_per_s
-        if slow is not None and len(self.waiting) > _SEVERAL:
+        if slow is None:
+            return self.spec.bytes_per_s
+        if not self.collapsed and len(self.waiting) >= _SEVERAL:
             sources, exits = (len(set(column)) for column in zip(*self.waiting, strict=True))
-            if sources >= _SEVERAL and exits >= _SEVERAL:
-                return slow
-        return self.spec.bytes_per_s
+            self.collapsed = sources >= _SEVERAL and exits >= _SEVERAL
+        return slow if self.collapsed else self.spec.bytes_per_s
+
+    def left(self, entry: tuple[int, str]) -> None:
+        """A message has passed."""
+        self.waiting[entry] -= 1
+        if not self.waiting[entry]:
+            del self.waiting[entry]
+        if not self.waiting:
+            self.collapsed = False
 
 
 class Network:
@@ -119,9 +129,7 @@ class Network:
         link.num_messages += 1
 
         def done(_: simpy.Event) -> None:
-            link.waiting[entry] -= 1
-            if not link.waiting[entry]:
-                del link.waiting[entry]
+            link.left(entry)
             link.resource.release(request)
             if self.record is not None:
                 self.record(link.spec.name, start, self.env.now, label)

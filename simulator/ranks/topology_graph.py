@@ -127,7 +127,7 @@ def nvlink_box(gpu: Gpu, num_gpus: int, interconnect: str) -> Box:
 
 def pcie_box(gpu: Gpu, places: list[Place], interconnect: str) -> Box:
     """The links and paths of GPUs at `places`."""
-    builder = _PcieLinks(gpu, interconnect == "pcie-no-p2p")
+    builder = _PcieLinks(gpu, interconnect == "pcie-no-p2p", len({p.socket for p in places}) > 1)
     paths = {
         (i, j): tuple(builder.path(i, j, places)) for i in range(len(places)) for j in range(len(places)) if i != j
     }
@@ -147,7 +147,8 @@ def pcie_box(gpu: Gpu, places: list[Place], interconnect: str) -> Box:
 class _PcieLinks:
     """Makes each link the first time that a path passes it."""
 
-    def __init__(self, gpu: Gpu, through_memory: bool) -> None:
+    def __init__(self, gpu: Gpu, through_memory: bool, two_sockets: bool) -> None:
+        self.two_sockets = two_sockets
         self.rate = gpu.pcie_bytes_per_s
         self.through_memory = through_memory
         self.links: dict[str, LinkSpec] = {}
@@ -173,11 +174,11 @@ class _PcieLinks:
 
     def _climb(self, place: Place, way: str, stay_below_root: bool) -> Iterable[str]:
         """The uplink of the GPU's switch, and that of the switch above where the path goes to the CPU."""
-        collapsed = link_table()["collapse"]["uplink_gb_per_s"] * GB if way == "up" else None
+        collapsed = link_table()["collapse"]["uplink_gb_per_s"] * GB if way == "up" and self.two_sockets else None
         uplinks = []
         latency = _latency_s("uplink") + 0.5 * _latency_s("switch")
         share = link_table()["share"]
-        if place.leaf is not None and (place.top is None or True):
+        if place.leaf is not None:
             inner = place.top is not None
             rate = self.rate * share["switch_port" if inner else "root_port"]
             name = f"switch{place.leaf} {way}link"
