@@ -18,9 +18,9 @@ from hwmodel.special import log_gamma, normal_quantile
 
 Array = NDArray[np.float64]
 
-_QUADRATURE_NODES = 32  # against summing 384 experts one by one: 0.2 % at sigma 0.9, 0.7 % at 1.6 (tests/hwmodel/test_moe.py)
+_QUADRATURE_NODES = 32  # against summing 384 experts one by one: 0.2 % at sigma 0.9, 0.7 % at 1.6 (test_moe.py)
 _EXACT_RUN_TOKENS = 33  # longer runs use the normal quadrature over the number of fresh tokens
-_INTERPOLATION_POINTS = 4  # Chebyshev points per parameter; decode cells: 0.2 % in the median, 0.8 % at most over the prior
+_INTERPOLATION_POINTS = 4  # Chebyshev points per parameter; decode cells: 0.2 % in the median, 0.8 % at most
 _DIRECT_DRAWS = 48  # fewer draws are computed one by one, without interpolation
 
 

@@ -10,6 +10,7 @@ from simulator.serving.population import Population
 from simulator.serving.random_streams import HALF_RANGE, Words, high, low, request_keys, stream_keys, threshold, words
 from simulator.serving.running_batch import RunningBatch
 
+Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
 _STREAMS = 3  # acceptance, ends of stretches, what a new stretch is like
 
@@ -50,6 +51,10 @@ class AcceptanceSource(Protocol):
         """What happens to drafts of `lengths` tokens (one number, or one a row) in the next steps."""
         ...
 
+    def survival(self, batch: RunningBatch) -> Array:
+        """S_1..S_k of every row, `(rows, k)`, per step: what only an oracle knows."""
+        ...
+
 
 class NoDrafts:
     """The baseline: every step gives one token."""
@@ -61,6 +66,10 @@ class NoDrafts:
     def outcomes(self, batch: RunningBatch, num_steps: int, lengths: "int | Ints") -> Outcome:
         """Nothing drafted, nothing accepted."""
         return Outcome(np.zeros((num_steps, len(batch)), dtype=np.int64), 0)
+
+    def survival(self, batch: RunningBatch) -> Array:
+        """Nothing to survive, `(rows, 0)`."""
+        return np.zeros((len(batch), 0))
 
 
 class SampledAcceptance:
@@ -74,6 +83,7 @@ class SampledAcceptance:
     def __init__(self, people: Population, draft_probability: float, persistence: float, seed: int) -> None:
         """`draft_probability` is the share of steps in which text lookup finds a draft."""
         self._people = people
+        self._draft_probability = draft_probability
         self._always = draft_probability >= 1.0
         self._draft_below = threshold(draft_probability)
         self._persistence = persistence
@@ -102,6 +112,10 @@ class SampledAcceptance:
             accepted += position < self._thresholds[i]
         found = None if self._always else low(bits) < self._draft_below
         return _outcome(accepted, lengths, found)
+
+    def survival(self, batch: RunningBatch) -> Array:
+        """S_1..S_k of every row, `(rows, k)`, times the probability of a draft."""
+        return np.asarray(self._people.survival[batch.levels].mean(axis=1) * self._draft_probability)
 
     def _look_up(self, batch: RunningBatch) -> None:
         """What depends on which requests run, kept until that changes."""
@@ -144,6 +158,13 @@ class RecordedAcceptance:
         """Records of at least one step each."""
         self._drafted, self._accepted = drafted, accepted
         self._starts, self._sizes = starts[:-1], np.diff(starts)
+        longest = int(drafted.max(initial=0))
+        self._survival = np.array([np.mean(accepted >= i) for i in range(1, longest + 1)])
+
+    @property
+    def draft_share(self) -> float:
+        """Share of the recorded steps that carry a draft."""
+        return float(np.mean(self._drafted > 0))
 
     def level_of(self, number: int) -> int:
         """The record that a request replays."""
@@ -156,3 +177,7 @@ class RecordedAcceptance:
         at = self._starts[record] + step
         drafted = np.minimum(self._drafted[at], lengths)
         return Outcome(np.minimum(self._accepted[at], drafted), drafted)
+
+    def survival(self, batch: RunningBatch) -> Array:
+        """S_1..S_k per step over all records, `(rows, k)`."""
+        return np.asarray(np.tile(self._survival, (len(batch), 1)))

@@ -54,6 +54,10 @@ class _Block:
     seconds: Array
     ends_s: Array
 
+    def first(self, steps: int) -> "_Block":
+        """The block cut to its first steps."""
+        return _Block(self.outcome, self.total[:steps], self.seconds[:steps], self.ends_s[:steps])
+
 
 @dataclass
 class Engine:
@@ -71,6 +75,7 @@ class Engine:
     process: simpy.Process = field(init=False)
     _wake: simpy.Event | None = None
     _down: simpy.Event | None = None
+    _block: _Block | None = None
     _tokens_per_step: float = 1.0
 
     def __post_init__(self) -> None:
@@ -100,6 +105,9 @@ class Engine:
     def fail(self) -> list[Request]:
         """The engine stops: everything in it is lost; returns these requests, for their clients to send again."""
         self._down = self.env.event()
+        if self._block is not None:
+            over = int(np.searchsorted(self._block.ends_s, self.env.now, side="right"))
+            self._book_block(self._block.first(over))
         if self._wake is None:  # in the middle of a step; a waiting engine has nothing to lose
             self.process.interrupt("outage")
         lost = self.scheduler.drop_all()
@@ -118,24 +126,23 @@ class Engine:
 
     def _run(self) -> Generator[simpy.Event, Any, None]:
         while True:
-            if self._down is not None:
-                yield self._down
-            if not self.scheduler.has_work:
-                self._wake = self.env.event()
-                yield self._wake
-                continue
-            while self.env.peek() <= self.env.now:
-                yield self.env.timeout(0)  # whoever arrives at this very moment is in the step
             try:
-                yield from self._step()
+                if self._down is not None:
+                    yield self._down
+                elif not self.scheduler.has_work:
+                    self._wake = self.env.event()
+                    yield self._wake
+                else:
+                    yield from self._step()
             except simpy.Interrupt:
-                continue
+                self._block = None  # an outage: `fail` has booked what was done
 
     def _step(self) -> Generator[simpy.Event, Any, None]:
         """One step with prompt rows or preemption, or a block of decode steps without either."""
+        while self.env.peek() <= self.env.now:
+            yield self.env.timeout(0)  # whoever arrives at this very moment is in the step
         scheduler = self.scheduler
-        can_admit = scheduler.waiting and scheduler.num_running < scheduler.limits.max_num_seqs
-        if not (scheduler.prefilling or can_admit):
+        if not (scheduler.prefilling or scheduler.can_admit(self.policy.largest)):
             block = self._plan_block()
             if block is not None:
                 yield from self._take_block(block)
@@ -213,9 +220,17 @@ class Engine:
         return 0
 
     def _take_block(self, block: _Block) -> Generator[simpy.Event, Any, None]:
-        batch = self.scheduler.batch
+        self._block = block
         yield self.env.timeout(float(block.ends_s[-1]) - self.env.now)
+        self._block = None
+        self._book_block(block)
+
+    def _book_block(self, block: _Block) -> None:
+        """Tokens, counts and times of the steps of a block."""
+        batch = self.scheduler.batch
         rows, steps = len(batch), len(block.seconds)
+        if not steps:
+            return
         emitted = block.total[-1]
         row_sums = block.total.sum(axis=1)
         tokens = np.diff(row_sums, prepend=0)
@@ -346,6 +361,7 @@ class Engine:
         else:
             request.first_token_s = now
         request.generated += 1
+        request.from_prefill += 1
         request.last_token_s = now
         metrics.totals.first_tokens += 1
         metrics.emitted(np.array([now]), np.array([1]))

@@ -90,6 +90,7 @@ class ArmMetrics:
     itl: Histogram = field(default_factory=Histogram)
     e2e: Histogram = field(default_factory=Histogram)
     series: TimeSeries = field(default_factory=lambda: TimeSeries(_SERIES))
+    series_tokens: int = 0  # of the tokens, those that the series has seen
     open_s: float = np.inf  # of the window for rates
     close_s: float = np.inf
     window_tokens: float = 0.0

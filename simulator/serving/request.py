@@ -28,6 +28,7 @@ class Request:
     computed: int = 0  # tokens of prompt (and output, after a preemption) whose cache is filled
     cached: int = 0  # of these, found in the prefix cache
     generated: int = 0
+    from_prefill: int = 0  # of these, given by prompt steps: the first, and one after each preemption
     blocks: int = 0
     steps: int = 0  # decode steps
     drafts: int = 0
@@ -68,12 +69,11 @@ class Request:
     @property
     def accepted_tokens(self) -> int:
         """Accepted drafts as the engine's counters see them, those beyond the end included."""
-        decoded = self.generated - 1 if self.generated else 0
-        return max(decoded, 0) + self.wasted - self.steps
+        return self.generated - self.from_prefill + self.wasted - self.steps
 
     def restart(self) -> None:
         """Forget everything that a failed engine loses."""
-        self.computed = self.cached = self.generated = self.blocks = 0
+        self.computed = self.cached = self.generated = self.from_prefill = self.blocks = 0
         self.steps = self.drafts = self.draft_tokens = self.wasted = self.stretch = 0
         self.start_s = self.first_token_s = self.last_token_s = NEVER
         self.attempts += 1

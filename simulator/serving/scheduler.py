@@ -123,6 +123,16 @@ class Scheduler:
             budget -= chunk.tokens
         return found
 
+    def can_admit(self, longest_draft: int) -> bool:
+        """Whether the first in the queue may start in the next step. While this is False, only a finish changes it."""
+        if not self.waiting or self.num_running >= self.limits.max_num_seqs:
+            return False
+        request = self.waiting[0]
+        cached = self._cached_tokens(request)
+        budget = max(self.limits.max_num_batched_tokens - len(self.batch) * (1 + longest_draft), 1)
+        tokens = min(request.known_tokens - cached, budget)
+        return int(self.pool.blocks_for(cached + tokens + self.limits.lookahead_slots)) <= self.pool.free
+
     def _grow(self, request: Request, tokens: int) -> bool:
         """Blocks for a prompt in progress; those admitted after it give way, in the end it does itself."""
         wanted = int(self.pool.blocks_for(tokens + self.limits.lookahead_slots)) - request.blocks
