@@ -9,17 +9,21 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from draftcast.api import choose, load, predict, whatif
+    from simulator.ranks.step import step
+    from simulator.serving.run import simulate
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "choose", "load", "predict", "whatif"]
+__all__ = ["__version__", "choose", "load", "predict", "simulate", "step", "whatif"]
+# Not in `api`: the event kernel costs start-up time.
+_APART = {"simulate": "simulator.serving.run", "step": "simulator.ranks.step"}
 
 
 def __getattr__(name: str) -> object:
     """The facade's function of that name, imported on first use: `import draftcast` alone loads no numpy."""
     if name not in __all__:
         raise AttributeError(f"module 'draftcast' has no attribute {name!r}; it has {', '.join(__all__)}")
-    from draftcast import api
+    import importlib
 
-    value: object = getattr(api, name)
+    value: object = getattr(importlib.import_module(_APART.get(name, "draftcast.api")), name)
     globals()[name] = value
     return value

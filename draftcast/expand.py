@@ -69,12 +69,15 @@ def _merged(path: str, name: str | None) -> Expanded:
 
     The launch is what runs now, the file may ask about another model or drafter: there the file's word stands.
     """
+    from simulator.deployment.overrides import drop_launched_drafter
     from validate.launch.deployment_keys import deployment_from_launch
 
     tables = _read_tables(path)
     keys = deployment_from_launch(tables["engine"].pop("launch"), name)
     launched = keys.tables
     _add(_table(tables, "engine", path), launched.get("engine", {}))
+    if "draft_model" in _table(tables, "speculation", path):
+        drop_launched_drafter(launched)
     for table, key in (("model", "config"), ("speculation", "method")):
         if key not in _table(tables, table, path):
             tables[table] = dict(launched.get(table, {})) | tables[table]

@@ -94,7 +94,8 @@ def json_option(command: F) -> F:
     return click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")(command)
 
 
-_DEPLOYMENT_PARAMETERS = (
+_Decorator = Callable[[Callable[..., None]], Callable[..., None]]
+_DEPLOYMENT_PARAMETERS: tuple[_Decorator, ...] = (
     click.argument("source", metavar="DEPLOYMENT"),
     click.option("--set", "overrides", metavar="KEY=VALUE", multiple=True,
                  help="Set any key, e.g. hardware.num_gpus=4."),
@@ -102,14 +103,17 @@ _DEPLOYMENT_PARAMETERS = (
     click.option("--model", metavar="NAME", help="Model card or path of a config.json."),
     click.option("--num-gpus", type=click.IntRange(min=1), metavar="N", help="GPUs of the machine."),
     click.option("--launch", metavar="NAME", help="Which launch, where the source holds several."),
-    click.option("--draws", "num_draws", type=click.IntRange(1, 100_000), default=2000, show_default=True,
-                 help="Parameter draws behind the intervals."),
     click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the draws."),
 )  # fmt: skip
+_DRAWS = click.option("--draws", "num_draws", type=click.IntRange(1, 100_000), default=2000, show_default=True,
+                      help="Parameter draws behind the intervals.")  # fmt: skip
 
 
-def deployment_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Adds DEPLOYMENT, its overrides and the options of the draws, handed over as one argument `request`."""
+def deployment_options(command: Callable[..., None], *, draws: _Decorator = _DRAWS) -> Callable[..., None]:
+    """Adds DEPLOYMENT, its overrides and the options of the draws, handed over as one argument `request`.
+
+    `draws` is the option of that name, for a command whose intervals do not come from draws alone.
+    """
 
     @functools.wraps(command)
     def with_request(**arguments: Any) -> None:
@@ -117,6 +121,7 @@ def deployment_options(command: Callable[..., None]) -> Callable[..., None]:
         command(request=Request(**fields), **arguments)
 
     wrapped: Callable[..., None] = json_option(with_request)
-    for parameter in reversed(_DEPLOYMENT_PARAMETERS):
+    *first, seed = _DEPLOYMENT_PARAMETERS
+    for parameter in reversed([*first, draws, seed]):
         wrapped = parameter(wrapped)
     return wrapped

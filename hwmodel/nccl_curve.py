@@ -7,12 +7,36 @@ import numpy as np
 
 from hwmodel.allreduce_curve import AllReduceCurve, Provenance, curve_from_points
 from hwmodel.allreduce_tables import Table, table_for
+from hwmodel.interconnects import FASTER_CLASS
 from hwmodel.nccl_model import allreduce_time_s, link_for
 from hwmodel.specs import Gpu
+from hwmodel.units import MIB
+
+_LATENCY_BYTES = 2 * MIB  # beyond it bandwidth decides, which the derivation takes from the links
 
 
 def nccl_curve(gpu: Gpu, num_gpus: int, interconnect: str) -> AllReduceCurve:
     """Seconds of NCCL's AllReduce over message size (`num_gpus` >= 2).
+
+    A derived curve is never below that of the next faster PCIe class where latency counts. Measured ones stand as measured: two classes are
+    two boxes, and a tuned box of a slow class may beat an untuned one of a fast class.
+    """
+    own = class_curve(gpu, num_gpus, interconnect)
+    faster = FASTER_CLASS.get(interconnect)
+    if faster is None or own.kind == "measured":
+        return own
+    bound = nccl_curve(gpu, num_gpus, faster)
+    sizes = np.union1d(own.sizes_bytes, bound.sizes_bytes)
+    ours, floor = own.time_s(sizes), np.where(sizes <= _LATENCY_BYTES, bound.time_s(sizes), 0.0)
+    if not np.any(floor > ours):
+        return own
+    points = dict(zip(sizes.tolist(), np.maximum(ours, floor).tolist(), strict=True))
+    about = Provenance(f"{own.source}; not below class {faster}", own.kind, num_gpus)
+    return curve_from_points(points, "nccl", about)
+
+
+def class_curve(gpu: Gpu, num_gpus: int, interconnect: str) -> AllReduceCurve:
+    """The curve of one class by itself: measured, or derived.
 
     Formula, where no table fits: t_table(S) * t_model(card, class, n) / t_model(table's card, class, n'), so the
     machine's software and host cost come from the measurement and only the change from NCCL's model.

@@ -9,7 +9,6 @@ import numpy as np
 from hwmodel.engine.clients import client_effects
 from hwmodel.engine.methods import Finding, check_method
 from hwmodel.errors import InputError
-from hwmodel.units import GB
 from simulator import explain
 from simulator.closed_form import Capacity, Cell, capacity
 from simulator.deployment import Deployment
@@ -84,6 +83,7 @@ def plateau_sentence(plateau: JsonObject) -> str:
     words = {
         "kv_cache": "the KV cache holds no more",
         "max_num_seqs": "max_num_seqs allows no more",
+        "max_num_batched_tokens": "max_num_batched_tokens allows no more",
         "does_not_fit": "it does not fit in memory: hypothetical",
     }[plateau["limited_by"]]
     return (
@@ -93,11 +93,11 @@ def plateau_sentence(plateau: JsonObject) -> str:
 
 
 def memory_report(study: Study, num_speculative_tokens: int) -> JsonObject:
-    """The `memory` object of the contract, per replica; bytes over all of its ranks."""
+    """The `memory` object of the contract; bytes over all GPUs of the deployment unless the key says otherwise."""
     system = study.system
     base = capacity(system, 0, study.kv_cache_tokens)
     spec = capacity(system, num_speculative_tokens, study.kv_cache_tokens) if num_speculative_tokens else base
-    ranks = system.parallel.tensor * system.parallel.pipeline
+    ranks = system.parallel.num_gpus
     return {
         "weights_bytes": base.memory.weight_bytes * ranks,
         "draft_bytes": spec.memory.draft_bytes * ranks,
@@ -110,6 +110,7 @@ def memory_report(study: Study, num_speculative_tokens: int) -> JsonObject:
         "max_concurrency_speculative": spec.max_running,
         "limited_by_baseline": base.limited_by,
         "limited_by_speculative": spec.limited_by,
+        "does_not_fit_reason": base.reason or spec.reason or None,
         "fits": base.limited_by != "does_not_fit" and spec.limited_by != "does_not_fit",
     }
 
@@ -133,18 +134,18 @@ def collected_notes(study: Study, num_speculative_tokens: int, notes: Sequence[s
 
 
 def _fit_notes(study: Study, num_speculative_tokens: int) -> list[str]:
-    lines = []
     for name, k in (("the baseline", 0), ("speculation", num_speculative_tokens)):
         plan = capacity(study.system, k, study.kv_cache_tokens)
         if plan.limited_by == "does_not_fit":
-            held = (plan.memory.weight_bytes + plan.memory.draft_bytes + max(plan.memory.reserve_bytes, 0.0)) / GB
-            lines.append(
-                f"{name} does not fit: {held:.1f} GB of weights and reserve a GPU,"
-                f" {plan.memory.budget_bytes / GB:.1f} GB allowed by gpu_memory_utilization;"
-                " the figures assume that it did"
-            )
-            break
-    return lines
+            return [f"{name} does not fit: {plan.reason}; the figures assume that it did"]
+    engine, shape = study.deployment.engine, study.system.shape
+    held = capacity(study.system, num_speculative_tokens, study.kv_cache_tokens).memory.kv_cache_tokens
+    if engine.name == "vllm" and engine.max_model_len is None and held < shape.max_position_embeddings:
+        return [
+            f"max_model_len is not given; the model's own {shape.max_position_embeddings:,} needs more KV cache than"
+            f" the {held:,.0f} tokens that fit: vLLM would refuse to start without a smaller --max-model-len"
+        ]
+    return []
 
 
 def method_findings(study: Study, num_speculative_tokens: int) -> list[Finding]:
@@ -152,7 +153,14 @@ def method_findings(study: Study, num_speculative_tokens: int) -> list[Finding]:
     system = study.system
     deployment = system.deployment
     n_predict = len(system.shape.mtp_layers) or None if system.method == "mtp" else None
-    return list(
+    own = []
+    if system.method == "mtp" and num_speculative_tokens and not system.shape.mtp_layers and not _names_drafter(study):
+        own = [
+            Finding(
+                "error", "no-mtp-layer", f"{system.shape.name} has no MTP layer: method mtp needs one, or a draft_model"
+            )
+        ]
+    return own + list(
         check_method(
             deployment.engine.name,
             system.mode(0).version,
@@ -163,6 +171,10 @@ def method_findings(study: Study, num_speculative_tokens: int) -> list[Finding]:
             n_predict=n_predict,
         )
     )
+
+
+def _names_drafter(study: Study) -> bool:
+    return study.deployment.speculation.draft_model is not None
 
 
 def effects_on_clients(study: Study, num_speculative_tokens: int) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
-from hwmodel.engine.flags import SpeculativeChoice, speculative_flag
+from hwmodel.engine.flags import SpeculativeChoice, schedule_refusal, speculative_flag
 from hwmodel.errors import InputError
 from simulator import explain
 from simulator.answers import (
@@ -30,23 +30,28 @@ from simulator.summary import median, quantile_rows, quantiles, share_above
 
 Array = NDArray[np.float64]
 
-_SCHEDULE_FIRST = (0, 24, 0)  # vLLM: num_speculative_tokens_per_batch_size
 _MAX_CELLS = 100_000
+_DEFAULT_LENGTHS = range(9)
 _EVEN_ODDS = 0.5
 
 
 def choose(
     deployment: Deployment,
     *,
-    num_speculative_tokens: Sequence[int] = tuple(range(9)),
+    num_speculative_tokens: Sequence[int] | None = None,
     concurrency: Sequence[int] | None = None,
     method: str | None = None,
     num_draws: int = DEFAULT_DRAWS,
     seed: int = 0,
 ) -> Choice:
-    """The grid of draft lengths and concurrencies, and what to deploy."""
+    """The grid of draft lengths and concurrencies, and what to deploy.
+
+    Without `num_speculative_tokens`: 0 to 8 and the deployment's own; without `concurrency`: the deployment's.
+    """
     deployment, notes = with_method(deployment, method) if method else (deployment, ())
-    lengths = _checked_lengths(deployment, num_speculative_tokens)
+    own = deployment.speculation.num_speculative_tokens or 0
+    asked_lengths = {*_DEFAULT_LENGTHS, own} if num_speculative_tokens is None else num_speculative_tokens
+    lengths = _checked_lengths(deployment, sorted(asked_lengths))
     asked = deployment.workload.concurrency if concurrency is None else concurrency
     loads = sorted({checked_concurrency(c) for c in asked})
     if not loads:
@@ -63,6 +68,7 @@ def choose(
     scores = _only_accepted_lengths(study, scores)
     pick = pick_static(scores, deployment.objective.min_probability_faster)
     recommendation, more = _recommendation(study, scores, pick)
+    more = (*more, *_grid_notes(scores, pick))
     returned = _throughput_gain(cells, speedup, scores, pick.best_enabled)
     value = restart_value(deployment, returned, _capacity_throughput(point, scores))
     settings = {"num_speculative_tokens": list(lengths), "concurrency": loads, "num_draws": num_draws, "seed": seed}
@@ -179,12 +185,12 @@ def _deployable_schedule(study: Study, wanted: list[list[int]]) -> tuple[list[li
     system = study.system
     lengths = {row[2] for row in wanted}
     if len(lengths) <= 1:
-        return None, "one draft length is best at every load" if lengths - {0} else None
-    if system.deployment.engine.name != "vllm" or system.mode(0).version < _SCHEDULE_FIRST:
+        return None, "at every load one draft length is within 2 % of the best" if lengths - {0} else None
+    mode = system.mode(max(lengths))
+    refusal = schedule_refusal(mode.engine, mode.version, system.method, mode.model_runner, system.parallel.data)
+    if refusal:
         best = ", ".join(f"k={k} for {low} to {high} requests" for low, high, k in wanted)
-        return None, f"needs vLLM 0.24 or later (num_speculative_tokens_per_batch_size); there: {best}"
-    if system.parallel.data > 1:
-        return None, "vLLM ignores num_speculative_tokens_per_batch_size with data parallelism"
+        return None, f"{refusal}; by load the best is {best}"
     return wanted, None
 
 
@@ -205,6 +211,9 @@ def _flag(study: Study, num_speculative_tokens: int, schedule: list[list[int]] |
         data_parallel_size=system.parallel.data,
         schedule=tuple((a, b, k) for a, b, k in schedule or []),
         model_runner=system.mode(num_speculative_tokens).model_runner,
+        launch_config=getattr(spec, "launch_config", None) or {},
+        sglang_topk=spec.sglang_topk or 1,
+        sglang_num_draft_tokens=spec.sglang_num_draft_tokens,
         n_predict=len(system.shape.mtp_layers) or None if system.method == "mtp" else None,
     )
     try:
@@ -219,12 +228,16 @@ def _recommendation_text(
 ) -> str:
     """The answer in one or two sentences."""
     method, k = study.system.method, pick.best_enabled
-    if method == "none" or k == 0:
+    if method == "none":
         return "No speculation method is named, so there is nothing to enable."
+    if k == 0:
+        return "Only the baseline was asked for, so there is nothing to enable."
     if errors:
         return f"Do not enable {method}: {errors[0]}"
     gain = quantiles(pick.gain)
-    band = f"{gain['p50']:.2f}x over the traffic (90 %: {gain['p05']:.2f} to {gain['p95']:.2f})"
+    objective = study.deployment.objective.maximise
+    unit = "" if objective == "throughput" else f" {objective}"
+    band = f"{gain['p50']:.2f}x{unit} over the traffic (90 %: {gain['p05']:.2f} to {gain['p95']:.2f})"
     sure = f"P(better) {pick.probability_better:.0%}"
     if pick.num_speculative_tokens:
         tail = "; by batch size it gains more, see the schedule" if schedule else ""
@@ -236,17 +249,31 @@ def _recommendation_text(
     return f"{text} ({need:.0%} asked).{_worthwhile_loads(scores, need)}"
 
 
+def _grid_notes(scores: Scores, pick: Pick) -> list[str]:
+    """What the grid itself leaves open: loads that miss the limits, a best length at its edge."""
+    notes = []
+    missed = [load for j, load in enumerate(scores.loads) if not scores.within_limits[:, j].any()]
+    if missed:
+        notes.append(f"no draft length keeps the objective's limits at concurrency {', '.join(map(str, missed))}")
+    if pick.num_speculative_tokens == max(scores.lengths) > 0:
+        notes.append(
+            f"k={pick.num_speculative_tokens} is the largest length compared: a longer one may be better, see -k"
+        )
+    return notes
+
+
 def _best_by_load(scores: Scores) -> list[JsonObject]:
     """For each load the draft length with the largest median gain (0: the baseline), and how sure it is."""
     rows: list[JsonObject] = []
     for j, load in enumerate(scores.loads):
         medians = median(scores.gain[:, :, j])
         usable = [i for i in range(len(scores.lengths)) if scores.lengths[i] == 0 or scores.allowed[i, j]]
+        within = bool(scores.within_limits[:, j].any())
         best = max(usable, key=lambda i: (float(medians[i]), -scores.lengths[i]))
         k = scores.lengths[best]
         probability = share_above(scores.gain[:, best, j], 1.0) if k else 0.0
         row = {"concurrency": load, "num_speculative_tokens": k, "gain": float(medians[best])}
-        rows.append({**row, "probability_better": probability})
+        rows.append({**row, "probability_better": probability, "within_limits": within})
     return rows
 
 

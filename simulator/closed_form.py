@@ -23,6 +23,7 @@ from simulator.system import System
 
 Array = NDArray[np.float64]
 
+_KV_ESTIMATE_MARGIN = 1.15  # the reserve is an estimate: a refusal is stated only where it is clear
 DCP_DRAFT_PASS_S = 0.8 * MS  # decode-context parallelism adds this to a draft pass (docs/model.md, fit results)
 
 
@@ -40,7 +41,8 @@ class Capacity:
 
     memory: MemoryPlan
     max_running: int
-    limited_by: str  # "max_num_seqs", "kv_cache", "does_not_fit"
+    limited_by: str  # "max_num_seqs", "kv_cache", "max_num_batched_tokens", "does_not_fit"
+    reason: str = ""  # why it does not fit
 
     def running(self, concurrency: int) -> tuple[int, str]:
         """Requests that run when `concurrency` are offered, and the limit in force (`concurrency` when none).
@@ -71,15 +73,40 @@ def capacity(system: System, num_speculative_tokens: int, kv_cache_tokens: float
     mode = system.mode(num_speculative_tokens)
     drafting = num_speculative_tokens > 0
     plan = memory_plan(system, drafting, kv_cache_tokens)
-    workload = system.deployment.workload
-    per_request = workload.context_tokens + (mode.lookahead_slots if drafting else 0)
-    if not plan.fits:
-        return Capacity(plan, 0, "does_not_fit")
+    reason = _refusal(system, plan)
+    if reason:
+        return Capacity(plan, 0, "does_not_fit", reason)
+    per_request = system.deployment.workload.context_tokens + (mode.lookahead_slots if drafting else 0)
     held, limit = max_running_requests(plan.kv_cache_tokens, per_request, mode.max_num_seqs)
-    groups = system.parallel.data
     if held == 0:
-        return Capacity(plan, 0, "does_not_fit")
-    return Capacity(plan, held * groups, limit)
+        text = f"the KV cache holds {plan.kv_cache_tokens:.0f} tokens, one request needs {per_request:.0f}"
+        return Capacity(plan, 0, "does_not_fit", text)
+    in_budget = mode.max_num_batched_tokens // (num_speculative_tokens + 1)
+    if 0 < in_budget < held:
+        held, limit = in_budget, "max_num_batched_tokens"
+    return Capacity(plan, held * system.parallel.data, limit)
+
+
+def _refusal(system: System, plan: MemoryPlan) -> str:
+    """Why the engine would not start; empty if it would. vLLM refuses a cache smaller than one longest request."""
+    if not plan.fits:
+        held = (plan.weight_bytes + plan.draft_bytes + max(plan.reserve_bytes, 0.0)) / GB
+        return (
+            f"{held:.1f} GB of weights and reserve a GPU, {plan.budget_bytes / GB:.1f} GB allowed by"
+            " gpu_memory_utilization"
+        )
+    engine = system.deployment.engine
+    longest = engine.max_model_len
+    if (
+        longest
+        and engine.name == "vllm"
+        and longest * plan.kv_bytes_per_token > plan.kv_cache_bytes * _KV_ESTIMATE_MARGIN
+    ):
+        return (
+            f"the KV cache holds about {plan.kv_cache_tokens:,.0f} tokens, less than max_model_len {longest:,}:"
+            " vLLM refuses to start; lower --max-model-len"
+        )
+    return ""
 
 
 def memory_plan(system: System, drafting: bool, kv_cache_tokens: float | None = None) -> MemoryPlan:

@@ -29,6 +29,12 @@ class Scores:
     gain: Array
     allowed: NDArray[np.bool_]  # (num_lengths, num_loads): fits in memory and keeps the limits
     overall_gain: Array | None = None  # where the whole is not the weighted mean of the loads (goodput)
+    within: NDArray[np.bool_] | None = None  # (num_lengths, num_loads): keeps the objective's limits; None: all do
+
+    @property
+    def within_limits(self) -> NDArray[np.bool_]:
+        """Which lengths keep the objective's limits at which load, `(num_lengths, num_loads)`."""
+        return np.ones_like(self.allowed) if self.within is None else self.within
 
     @property
     def overall(self) -> Array:
@@ -66,7 +72,8 @@ def score(
     within = _keeps_limits(deployment, point[1])
     fits = np.array([limit != "does_not_fit" for limit in point[1].limited_by])
     columns = np.array(order)
-    scores = Scores(lengths, loads, load_weights(deployment, loads), gain[:, columns], (within & fits)[columns])
+    weights = load_weights(deployment, loads)
+    scores = Scores(lengths, loads, weights, gain[:, columns], (within & fits)[columns], None, within[columns])
     if deployment.objective.maximise != "goodput":
         return scores
     goodput = _goodput(deployment, scores, columns, baseline, speculative)
@@ -189,29 +196,43 @@ _NO_PAYBACK: dict[str, float | None] = {"p05": None, "p50": None, "p95": None}
 
 
 def restart_value(deployment: Deployment, gain: Array, baseline_tokens_per_s: float) -> RestartValue:
-    """Restart economics for draws of the overall gain `(num_draws,)` (docs/model.md, eq. P1).
+    """Restart economics for draws of the throughput gain S over the traffic, `(num_draws,)` (docs/model.md, eq. P1).
 
-    The outage loses outage * min(traffic, capacity) tokens, the gain returns (S - 1) * capacity a second:
-    payback = outage * min(traffic / capacity, 1) / (S - 1). A rolling restart of n replicas loses 1/n of that.
+    With n replicas restarted in turn for D seconds each, traffic T and capacity X of the baseline (T = X where no
+    traffic is stated), n D max(0, T / X - (n - 1) / n) seconds of capacity are missed (one replica: D). Traffic at
+    or above X gets them back as tokens, at a rate of min(S, T / X) - 1; below X the gain is latency, and the users'
+    waiting comes back at a rate of 1 - 1 / S. Nothing is paid back before the last replica is up again.
     """
     restart = deployment.restart
     if restart.outage_min is None:
         return RestartValue(None, None, dict(_NO_PAYBACK), "restart.outage_min is not given")
-    down = restart.outage_min * MINUTE
+    down, n = restart.outage_min * MINUTE, restart.replicas
     back = (restart.rollback_min if restart.rollback_min is not None else restart.outage_min) * MINUTE
     success = share_above(gain, 1.0)
-    outage = 0.0 if restart.replicas > 1 else down
-    lost = down / restart.replicas
-    expected = (down + (1.0 - success) * back) / restart.replicas
-    load = 1.0
+    outage = 0.0 if n > 1 else down
+    load = np.inf
     if restart.traffic_tokens_per_s is not None and baseline_tokens_per_s > 0:
-        load = min(restart.traffic_tokens_per_s / baseline_tokens_per_s, 1.0)
+        load = restart.traffic_tokens_per_s / baseline_tokens_per_s
+    short = 1.0 if n == 1 else n * max(0.0, min(load, 1.0) - (n - 1) / n)
+    expected = (down + (1.0 - success) * back) * short
+    rate = np.minimum(gain, load) - 1.0 if load >= 1.0 else 1.0 - 1.0 / np.maximum(gain, 1e-12)
     with np.errstate(divide="ignore"):
-        draws = np.where(gain > 1.0, lost * load / np.maximum(gain - 1.0, 1e-12), np.inf)
+        paid = np.maximum(down * short / np.maximum(rate, 1e-12), n * down)
+    draws = np.where(rate > 0.0, paid, np.inf)
     figures = quantiles(draws)
     reason = None
     if figures["p50"] is None:
         reason = "no gain is expected, so the outage is never paid back"
     elif figures["p95"] is None:
         reason = f"never paid back where it turns out slower (probability {1.0 - success:.0%})"
+    elif load < 1.0:
+        reason = _spare_capacity(deployment, baseline_tokens_per_s)
     return RestartValue(outage, expected, {name: figures[name] for name in _NO_PAYBACK}, reason)
+
+
+def _spare_capacity(deployment: Deployment, baseline_tokens_per_s: float) -> str:
+    traffic = deployment.restart.traffic_tokens_per_s or 0.0
+    return (
+        f"the stated traffic of {traffic:.0f} tok/s is below the {baseline_tokens_per_s:.0f} tok/s that the baseline"
+        " serves, so the gain is latency: users' waiting is counted, not tokens"
+    )

@@ -157,9 +157,11 @@ def hardware_only_sentence(grid: Grid, column: int, spec: dict[str, float]) -> s
     if soft < _MENTIONED_SHARE * total:
         return None
     now = float(grid.speedup[0, column])
+    added = total - sum(parts_at(grid.baseline.parts_s, column).values())
+    verdict = ", so this is software more than hardware" if soft > 0.5 * added else ""
     return (
         f"Software cost and verify path take {soft / total:.0%} of the step: without them the speedup would be"
-        f" about {now * total / (total - soft):.2f} instead of {now:.2f}, so this is software more than hardware."
+        f" about {now * total / (total - soft):.2f} instead of {now:.2f}{verdict}."
     )
 
 
@@ -228,6 +230,9 @@ def conflict_notes(study: Study) -> list[str]:
 def gain_end(study: Study, num_speculative_tokens: int) -> tuple[float | None, int, str]:
     """Where the median speedup falls to 1: the concurrency (None: not before the limit), the limit, and its name."""
     cap = capacity(study.system, num_speculative_tokens, study.kv_cache_tokens)
+    base = capacity(study.system, 0, study.kv_cache_tokens)
+    if base.max_running > cap.max_running:  # the baseline may hold more requests than speculation leaves room for
+        cap = base
     limit = max(cap.max_running, 1)
     loads = sorted({*(2**i for i in range(limit.bit_length()) if 2**i <= limit), limit})
     grid = study.grid([Cell(num_speculative_tokens, c) for c in loads], point=True)
@@ -249,7 +254,7 @@ def gain_end_sentence(study: Study, num_speculative_tokens: int) -> str:
     k = num_speculative_tokens
     if name == "does_not_fit":
         return f"With k={k} it does not fit in memory, so no load can be named at which the gain would end."
-    words = {"kv_cache": "the KV cache holds", "max_num_seqs": "max_num_seqs allows"}[name]
+    words = {"kv_cache": "the KV cache holds"}.get(name, f"{name} allows")
     limits = f"{limit} requests, which {words}"
     if end is None:
         return f"With k={k} the gain does not end before the limit: {limits} (median)."

@@ -47,16 +47,17 @@ class Posterior:
     def draws(self, standard: Array, predict: Callable[[Array], Array] | None = None) -> Array:
         """Posterior coordinates from standard-normal ones, `(num_draws, num_parameters)`.
 
-        With `predict`, each draw is moved (least change in prior widths) until what it predicts of the facts is what
+        With `predict`, each draw is moved (least change in posterior widths) until what it predicts of the facts is what
         the linear model said: parameters enter as exponentials, so a plain normal draw would overshoot the facts.
         """
         z = self.mode + standard @ self.factor.T
         if predict is None or not len(self.noise):
             return z
         wanted = self.at_mode + (z - self.mode) @ self.jacobian.T
-        gain = self.jacobian.T @ np.linalg.inv(self.jacobian @ self.jacobian.T + np.diag(self.noise**2))
+        spread = self.jacobian @ self.factor @ self.factor.T
+        gain = np.linalg.solve(spread @ self.jacobian.T, spread)
         for _ in range(_CORRECTIONS):
-            z = z + np.clip((wanted - predict(z)) @ gain.T, -_MAX_STEP, _MAX_STEP)
+            z = z + np.clip((wanted - predict(z)) @ gain, -_MAX_STEP, _MAX_STEP)
         return z
 
     def carried(self, keep: NDArray[np.bool_]) -> "Posterior":

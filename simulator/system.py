@@ -14,6 +14,7 @@ from hwmodel.engine.mode import engine_mode
 from hwmodel.engine.records import EngineMode, EngineRequest
 from hwmodel.errors import InputError
 from hwmodel.gpus import load_gpu
+from hwmodel.interconnects import NVLINK_CLASSES
 from hwmodel.models import load_model
 from hwmodel.rank import Parallelism, RankWork, rank_work
 from hwmodel.specs import Gpu, ModelShape
@@ -168,17 +169,31 @@ def resolve_interconnect(deployment: Deployment, gpu: Gpu) -> tuple[str, str]:
     hardware = deployment.hardware
     if deployment.num_gpus_used == 1:
         return "none", ""
+    found, reason = _class_of_topology(deployment, gpu) if hardware.topology else ("", "")
     if hardware.interconnect:
+        stated = f"interconnect {hardware.interconnect} as stated, though"
+        if found and found != hardware.interconnect:
+            return hardware.interconnect, f"{stated} {reason} is {found}"
+        if (hardware.interconnect in NVLINK_CLASSES) != (gpu.interconnect in NVLINK_CLASSES):
+            return hardware.interconnect, f"{stated} {gpu.title} usually has {gpu.interconnect}"
         return hardware.interconnect, ""
-    if hardware.topology:
-        from simulator.topology import classify, parse_topology
-
-        name, reason = classify(parse_topology(read_text(hardware.topology)), deployment.num_gpus_used)
-        return name, f"interconnect {name} from {Path(hardware.topology).name}: {reason}"
+    if found:
+        return found, f"interconnect {found} from {reason}"
     return (
         gpu.interconnect,
         f"hardware.interconnect is not given; {gpu.interconnect} assumed, as {gpu.title} usually has",
     )
+
+
+def _class_of_topology(deployment: Deployment, gpu: Gpu) -> tuple[str, str]:
+    """The class of the stated `nvidia-smi topo -m` text, and where it comes from."""
+    from simulator.topology import classify, parse_topology
+
+    path = deployment.hardware.topology or ""
+    name, reason = classify(parse_topology(read_text(path)), deployment.num_gpus_used)
+    if name.startswith("pcie") and not gpu.p2p:
+        name, reason = "pcie-no-p2p", f"{gpu.title} has no peer-to-peer with the stock driver"
+    return name, f"{Path(path).name} ({reason})"
 
 
 def resolve_curve(deployment: Deployment, gpu: Gpu, interconnect: str) -> AllReduceCurve:

@@ -5,23 +5,19 @@ import click
 from draftcast.options import IntList, Request, deployment_options
 from draftcast.output import show
 
-DEFAULT_DRAFT_LENGTHS = "0-8"  # k = 0 is the baseline; beyond 8 drafts rarely pay
-
 
 @click.command("choose")
 @click.option(
     "-k",
     "--num-speculative-tokens",
     type=IntList(),
-    default=DEFAULT_DRAFT_LENGTHS,
-    show_default=True,
-    help="Draft lengths to compare.",
+    help="Draft lengths to compare; default: 0-8 and the file's own.",
 )
 @click.option("-c", "--concurrency", type=IntList(), help="Requests at once; default: the file's.")
 @click.option("--method", metavar="NAME", help="Another method than the file's; `draftcast list methods`.")
 @deployment_options
 def command(
-    request: Request, num_speculative_tokens: tuple[int, ...], concurrency: tuple[int, ...] | None, method: str | None
+    request: Request, num_speculative_tokens: tuple[int, ...] | None, concurrency: tuple[int, ...] | None, method: str | None
 ) -> None:
     """The grid of draft lengths and concurrencies, and what to deploy.
 

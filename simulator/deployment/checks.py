@@ -1,5 +1,6 @@
 """Checks of several keys at once: each yields one-line problems (what, got, allowed); the first is raised."""
 
+import json
 import os
 from collections.abc import Callable, Iterator
 
@@ -59,6 +60,15 @@ def _speculation_problems(deployment: Deployment) -> Iterator[str]:
         if speculation.policy == "sglang-adaptive":
             yield f"speculation.policy: got sglang-adaptive for engine {deployment.engine.name}, allowed: sglang"
     yield from _schedule_problems(speculation.schedule or ())
+
+
+def _launch_config_problems(deployment: Deployment) -> Iterator[str]:
+    """The config goes into a flag as JSON, so it must be such."""
+    config = deployment.speculation.launch_config
+    try:
+        json.dumps(config, allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as problem:
+        yield f"speculation.launch_config: {short(str(problem), 120)}, allowed: values as in JSON"
 
 
 def _schedule_problems(schedule: tuple[tuple[int, int, int], ...]) -> Iterator[str]:
@@ -139,6 +149,7 @@ def _file_problems(deployment: Deployment) -> Iterator[str]:
 _CHECKS: tuple[Callable[[Deployment], Iterator[str]], ...] = (
     _parallel_problems,
     _speculation_problems,
+    _launch_config_problems,
     _acceptance_problems,
     _workload_problems,
     _objective_problems,

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from hwmodel.errors import InputError, UnknownNameError
+from hwmodel.gpus import load_gpu
+from hwmodel.interconnects import NVLINK_CLASSES
 from simulator.deployment.keys import PARAMETERS, field_at, is_list, is_text, short, unknown_key
 from simulator.deployment.speculation import FORMS
 from simulator.deployment.tables import TABLES, Deployment
@@ -23,9 +25,27 @@ _OWN_KEYS = (
     "draft_model",
     "draft_tensor_parallel_size",
     "draft_vocab_size",
+    "launch_config",
     "sglang_topk",
     "sglang_num_draft_tokens",
 )
+
+
+# What describes how the file's GPUs are linked.
+_LINK_KEYS = frozenset(
+    {
+        "interconnect",
+        "nccl_tests",
+        "topology",
+        "allreduce_latency_us",
+        "allreduce_busbw_gb_per_s",
+        "allreduce_algorithm",
+        "allreduce_one_shot_max_kib",
+    }
+)
+
+
+_LAUNCH_CONFIG = ["speculation", "launch_config"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +59,7 @@ def lay_over(tables: Tables, overrides: Sequence[str]) -> tuple[Tables, tuple[st
     """`tables` with `overrides` laid over in order, and notes about what was left out; `tables` is changed.
 
     What belongs to the file's value of an overridden key goes with it: the keys of the file's own method, the other
-    acceptance forms, and the weights of the file's list of concurrencies.
+    acceptance forms, the launch's drafter, and the weights of the file's list of concurrencies.
     """
     parsed = [_parse(text) for text in overrides]
     notes: tuple[str, ...] = ()
@@ -48,11 +68,30 @@ def lay_over(tables: Tables, overrides: Sequence[str]) -> tuple[Tables, tuple[st
             notes += drop_own_keys(tables, item.value)
         elif item.path[:-1] == ["speculation", "acceptance"] and not item.clears:
             _drop_other_forms(tables, item.path[-1])
+        elif item.path == ["speculation", "draft_model"]:
+            drop_launched_drafter(tables)
         elif item.path == ["workload", "concurrency"]:
             _table(tables, ["workload"]).pop("weights", None)
+    notes += _drop_other_link(tables, parsed)
     for item in parsed:
         _set(tables, item)
     return tables, notes
+
+
+def _drop_other_link(tables: Tables, parsed: Sequence[_Override]) -> tuple[str, ...]:
+    """Takes the file's link out of `tables` where the overrides ask for a GPU that is never linked that way."""
+    stated = {item.path[1]: item.value for item in parsed if len(item.path) == 2 and item.path[0] == "hardware"}
+    hardware = _table(tables, ["hardware"])
+    if "gpu" not in stated or _LINK_KEYS & set(stated) or not _LINK_KEYS & set(hardware):
+        return ()
+    try:
+        usual, before = load_gpu(str(stated["gpu"])).interconnect, load_gpu(str(hardware.get("gpu"))).interconnect
+    except InputError:
+        return ()  # said where the card is used
+    if (usual in NVLINK_CLASSES) == (before in NVLINK_CLASSES):
+        return ()
+    dropped = sorted(key for key in _LINK_KEYS if hardware.pop(key, None) is not None)
+    return (f"{', '.join(dropped)} of [hardware] left out: they describe the file's GPUs, {stated['gpu']} has {usual}",)
 
 
 def drop_own_keys(tables: Tables, method: str) -> tuple[str, ...]:
@@ -65,6 +104,13 @@ def drop_own_keys(tables: Tables, method: str) -> tuple[str, ...]:
     if not dropped:
         return ()
     return (f"{', '.join(dropped)} of [speculation] left out: stated for method {own}, not for {method}",)
+
+
+def drop_launched_drafter(tables: Tables) -> None:
+    """Takes the launch's name of its drafter out of `tables`: another one is stated."""
+    launch_config = _table(tables, ["speculation"]).get("launch_config")
+    if isinstance(launch_config, dict):
+        launch_config.pop("model", None)
 
 
 def _drop_other_forms(tables: Tables, key: str) -> None:
@@ -95,7 +141,7 @@ def _without_index(path: list[str]) -> list[str]:
 def _is_known(path: list[str]) -> bool:
     if path[0] == PARAMETERS or len(path) == 1:
         return path[0] in Deployment.model_fields
-    in_free_table = path[:3] == ["speculation", "acceptance", "counters"]
+    in_free_table = path[:3] == ["speculation", "acceptance", "counters"] or path[:2] == _LAUNCH_CONFIG
     return path[0] in TABLES and (in_free_table or field_at(path) is not None)
 
 

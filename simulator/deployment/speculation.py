@@ -112,6 +112,9 @@ class Speculation(BaseModel):
     sglang_num_draft_tokens: Annotated[int, Field(ge=1, le=1024)] | None = Field(
         None, description="nodes of a draft tree that are verified"
     )
+    launch_config: dict[str, Any] | None = Field(
+        None, description="speculative config of the launch, whose other keys the flag keeps"
+    )
     expert_budget: Count | None = Field(None, description="experts per layer that verification may read at most")
     acceptance: Acceptance | None = Field(None, description="measured acceptance; default: a wide prior by method")
 
@@ -120,6 +123,12 @@ class Speculation(BaseModel):
         """Shortest and longest match in tokens, filled in as vLLM does: one bound alone sets the other."""
         low = self.prompt_lookup_min or self.prompt_lookup_max or DEFAULT_LOOKUP_TOKENS
         return low, self.prompt_lookup_max or low
+
+    @property
+    def drafter(self) -> str | None:
+        """The name by which the engine loads the drafter: as the launch has it, else `draft_model`."""
+        launched = (self.launch_config or {}).get("model")
+        return launched if isinstance(launched, str) and launched else self.draft_model
 
     @property
     def effective_policy(self) -> str:

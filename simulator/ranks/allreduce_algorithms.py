@@ -88,7 +88,7 @@ def check_algorithm(name: str, islands: Sequence[Sequence[int]]) -> None:
     """`InputError` for an algorithm that is not known, or that this box cannot run."""
     checked_name("AllReduce algorithm", name, MESSAGE_ALGORITHMS)
     sizes = sorted({len(island) for island in islands})
-    if name == "hierarchical" and (len(islands) < 2 or len(sizes) > 1):  # noqa: PLR2004 - one island is no hierarchy
+    if name == "hierarchical" and (len(islands) < 2 or len(sizes) > 1):
         text = "+".join(str(len(island)) for island in islands)
         raise InputError(f"hierarchical AllReduce: got islands of {text} GPUs, allowed: two or more of one size")
 
@@ -97,7 +97,7 @@ def _flow(call: Call, kind: Protocol, pair: tuple[int, int]) -> Flow:
     """What NCCL's channels send over one hop."""
     box = call.network.box
     usual = link_table()["choice"]["channels"]
-    scale = (call.choice.channels or usual) / usual
+    scale = box.rate_scale * (call.choice.channels or usual) / usual
     rate = hop_rate_bytes_per_s(box.family, box.crossings[pair], kind.name, call.num_bytes)
     return Flow(rate * scale, kind.fence_s)
 
@@ -107,7 +107,7 @@ def _ring(call: Call, gpu: int) -> Events:
     kind = protocol(call.choice.protocol or "simple")
     members = call.members
     count, place = len(members), members.index(gpu)
-    target, source = members[(place + 1) % count], members[place - 1]
+    target = members[(place + 1) % count]
     pair = (gpu, target)
     flow = _flow(call, kind, pair)
     size = call.num_bytes / count / kind.pieces * kind.wire
@@ -122,9 +122,9 @@ def _ring(call: Call, gpu: int) -> Events:
                 yield call.wait(kind.hop_s)
                 upstream = received if kind.cut_through else None
             if step < steps:
-                how = Sending(flow, upstream, kind.hop_s, call.slowdown, f"step {step + 1} of {steps}")
+                hop_s = kind.hop_s if kind.cut_through else None
+                how = Sending(flow, upstream, hop_s, call.slowdown, f"step {step + 1} of {steps}")
                 call.send((step, piece, target), pair, size, how)
-    assert source != gpu
 
 
 def _arrival(message: Message, head: bool) -> Events:
@@ -148,7 +148,7 @@ def _tree(call: Call, gpu: int) -> Events:
             yield from _arrival(call.message(("up", piece, child)), False)
             yield call.wait(kind.hop_s)
         if parent is not None:
-            how = Sending(_flow(call, kind, (gpu, parent)), None, 0.0, call.slowdown, "up")
+            how = Sending(_flow(call, kind, (gpu, parent)), slowdown=call.slowdown, label="up")
             call.send(("up", piece, gpu), (gpu, parent), size, how)
         else:
             _to_children(call, kind, gpu, children, piece, size)
@@ -161,7 +161,7 @@ def _tree(call: Call, gpu: int) -> Events:
 
 def _to_children(call: Call, kind: Protocol, gpu: int, children: Iterable[int], piece: int, size: float) -> None:
     for child in children:
-        how = Sending(_flow(call, kind, (gpu, child)), None, 0.0, call.slowdown, "down")
+        how = Sending(_flow(call, kind, (gpu, child)), slowdown=call.slowdown, label="down")
         call.send(("down", piece, child), (gpu, child), size, how)
 
 

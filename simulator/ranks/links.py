@@ -1,4 +1,4 @@
-"""Messages over the links of a box: every link is a SimPy resource that one message at a time occupies.
+"""Messages over the links of a box: one message at a time occupies a link; what GPUs share is a SimPy resource.
 
 A message's head moves on as soon as a link is granted, its tail follows (cut-through), so a path is as fast as its
 narrowest link, and messages that share a link queue there.
@@ -14,6 +14,7 @@ import simpy
 from simulator.ranks.topology_graph import Box, LinkSpec
 
 Events = Generator[simpy.Event, Any, None]
+_SHARED_KINDS = ("uplink", "host_bridge", "socket_link", "host_memory")  # the ports of one GPU need no queue of events
 _SEVERAL = 2  # sources, and root ports, from which on an uplink collapses
 
 
@@ -40,12 +41,23 @@ class Flow:
 class Link:
     """One direction of one link: its queue, and what has passed it."""
 
-    __slots__ = ("busy_s", "collapsed", "num_bytes", "num_messages", "queued_s", "resource", "spec", "waiting")
+    __slots__ = (
+        "busy_s",
+        "collapsed",
+        "free_s",
+        "num_bytes",
+        "num_messages",
+        "queued_s",
+        "resource",
+        "spec",
+        "waiting",
+    )
 
     def __init__(self, env: simpy.Environment, spec: LinkSpec) -> None:
         """An idle link."""
         self.spec = spec
-        self.resource = simpy.Resource(env)
+        self.resource = simpy.Resource(env) if spec.kind in _SHARED_KINDS else None
+        self.free_s = 0.0
         self.waiting: Counter[tuple[int, str]] = Counter()  # messages in line by (source GPU, link they leave by)
         self.collapsed = False
         self.busy_s = 0.0
@@ -63,6 +75,11 @@ class Link:
             self.collapsed = sources >= _SEVERAL and exits >= _SEVERAL
         return slow if self.collapsed else self.spec.bytes_per_s
 
+    def occupied(self, seconds: float) -> None:
+        """A message takes the link for so long."""
+        self.busy_s += seconds
+        self.num_messages += 1
+
     def left(self, entry: tuple[int, str]) -> None:
         """A message has passed."""
         self.waiting[entry] -= 1
@@ -73,14 +90,16 @@ class Link:
 
 
 class Network:
-    """The links of `box` in one simulation. `slowdown` stretches every time on them alike (calibration)."""
+    """The links of `box` in one simulation."""
 
-    def __init__(self, env: simpy.Environment, box: Box, record: Callable[[str, float, float, str], None] | None = None):
+    def __init__(
+        self, env: simpy.Environment, box: Box, record: Callable[[str, float, float, str], None] | None = None
+    ):
         """Idle links; `record` is told (link, start, end, label) of every occupation."""
         self.env = env
         self.box = box
         self.links = {name: Link(env, spec) for name, spec in box.links.items()}
-        self.engines = {gpu: simpy.Resource(env) for gpu in range(box.num_gpus)}
+        self.engine_free_s = [0.0] * box.num_gpus  # when a GPU's kernel has sent what it was given before
         self.record = record
         self.paths = {pair: [self.links[name] for name in names] for pair, names in box.paths.items()}
         self.exits = {pair: _exit_of(path) for pair, path in self.paths.items()}
@@ -94,53 +113,69 @@ class Network:
         slowest = 0.0
         if how.flow.bytes_per_s is not None:
             slowest = (num_bytes / how.flow.bytes_per_s + how.flow.fence_s) * stretch
-            engine = self.engines[pair[0]]
-            request = engine.request()
-            if not request.triggered:
-                yield request
-            self._release_after(slowest, engine, request)
+            start = max(env.now, self.engine_free_s[pair[0]])
+            self.engine_free_s[pair[0]] = start + slowest
+            if start > env.now:
+                yield env.timeout(start - env.now)
         entry = (pair[0], self.exits[pair])
         for link in self.paths[pair]:
-            link.waiting[entry] += 1
-            request = link.resource.request()
-            if not request.triggered:
-                asked = env.now
-                yield request
-                link.queued_s += env.now - asked
-            hold = num_bytes / link.rate_bytes_per_s() * stretch
-            self._occupy(link, request, hold, entry, how.label)
+            if link.resource is None:
+                wait, hold = self._pass_port(link, num_bytes * stretch, how.label)
+            else:
+                hold = yield from self._pass_shared(link, link.resource, num_bytes * stretch, entry, how.label)
+                wait = 0.0
+            link.num_bytes += num_bytes
             slowest = max(slowest, hold)
-            yield env.timeout(link.spec.latency_s * stretch)
-        message.head.succeed()
+            yield env.timeout(wait + link.spec.latency_s * stretch)
+        if how.hop_s is not None:
+            message.head.succeed()
         yield env.timeout(slowest)
         source = how.upstream
         if source is not None:  # what is passed on while it arrives cannot end before it has arrived
             if not source.tail.processed:
                 yield source.tail
-            earliest = source.tail_s + (how.hop_s + self.box.latency_s(*pair)) * stretch
+            earliest = source.tail_s + ((how.hop_s or 0.0) + self.box.latency_s(*pair)) * stretch
             if earliest > env.now:
                 yield env.timeout(earliest - env.now)
         message.tail_s = env.now
         message.tail.succeed()
 
-    def _occupy(self, link: Link, request: simpy.resources.resource.Request, hold: float, entry: Any, label: str) -> None:
+    def _pass_port(self, link: "Link", stretched_bytes: float, label: str) -> tuple[float, float]:
+        """(wait, occupation) at a link whose rate never changes: first come, first served by arithmetic."""
+        hold = stretched_bytes / link.spec.bytes_per_s
+        start = max(self.env.now, link.free_s)
+        link.free_s = start + hold
+        wait = start - self.env.now
+        link.queued_s += wait
+        link.occupied(hold)
+        if self.record is not None:
+            self.record(link.spec.name, start, link.free_s, label)
+        return wait, hold
+
+    def _pass_shared(
+        self, link: "Link", resource: simpy.Resource, stretched_bytes: float, entry: tuple[int, str], label: str
+    ) -> Generator[simpy.Event, Any, float]:
+        """Wait for a shared link; seconds that it will be occupied."""
+        asked = self.env.now
+        link.waiting[entry] += 1
+        request = resource.request()
+        if not request.triggered:
+            yield request
+            link.queued_s += self.env.now - asked
         start = self.env.now
-        link.busy_s += hold
-        link.num_messages += 1
+        hold = stretched_bytes / link.rate_bytes_per_s()
+        link.occupied(hold)
 
         def done(_: simpy.Event) -> None:
             link.left(entry)
-            link.resource.release(request)
+            resource.release(request)
             if self.record is not None:
                 self.record(link.spec.name, start, self.env.now, label)
 
-        assert (timeout := self.env.timeout(hold)).callbacks is not None
-        timeout.callbacks.append(done)
-
-    def _release_after(self, hold: float, resource: simpy.Resource, request: Any) -> None:
         timeout = self.env.timeout(hold)
         assert timeout.callbacks is not None
-        timeout.callbacks.append(lambda _: resource.release(request))
+        timeout.callbacks.append(done)
+        return hold
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,8 +184,8 @@ class Sending:
 
     flow: Flow = Flow()
     upstream: Message | None = None
-    hop_s: float = 0.0
-    slowdown: float = 1.0
+    hop_s: float | None = None  # None: the receiver waits for the whole message, nobody looks at its head
+    slowdown: float = 1.0  # stretches every time on the links alike
     label: str = ""
 
 

@@ -121,9 +121,7 @@ def _request_weights(q: Array, memory: float, num_requests: int, rng: np.random.
     An exponential race with rates w picks an expert within its first unit of time with the chance 1 - exp(-w): the
     inverse turns chances into weights.
     """
-    own = rng.beta(
-        np.maximum(memory * q, _NEVER), np.maximum(memory * (1.0 - q), _NEVER), size=(num_requests, len(q))
-    )
+    own = rng.beta(np.maximum(memory * q, _NEVER), np.maximum(memory * (1.0 - q), _NEVER), size=(num_requests, len(q)))
     return np.asarray(-np.log1p(-np.clip(own, _NEVER, 1.0 - 1e-9)))
 
 

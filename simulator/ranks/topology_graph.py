@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from hwmodel.errors import InputError
 from hwmodel.interconnects import NVLINK_CLASSES
@@ -37,13 +38,10 @@ class Box:
     links: dict[str, LinkSpec]
     paths: dict[tuple[int, int], tuple[str, ...]]
     crossings: dict[tuple[int, int], str]
-    islands: tuple[tuple[int, ...], ...]  # GPUs that reach each other without leaving a switch or a socket
+    order: tuple[int, ...]  # GPUs in ring order: neighbours first
+    islands: tuple[tuple[int, ...], ...]  # GPUs of one socket, or of one switch where there is one socket
     description: str
-
-    @property
-    def order(self) -> tuple[int, ...]:
-        """GPUs in ring order: neighbours first."""
-        return tuple(gpu for island in self.islands for gpu in island)
+    rate_scale: float = 1.0  # of the rates that were measured on one card of the family
 
     @property
     def crosses_sockets(self) -> bool:
@@ -65,9 +63,10 @@ class Place:
 
 
 def box_from_topology(topology: Topology, gpu: Gpu, num_gpus: int) -> Box:
-    """The box that `nvidia-smi topo -m` describes: PIX one switch, PXB switches in cascade, PHB and NODE one CPU, SYS two.
+    """The box of an `nvidia-smi topo -m`: PIX one switch, PXB switches in cascade, PHB and NODE one CPU, SYS two.
 
-    The table tells nothing about the width of uplinks: one x16 per switch is assumed.
+    The table tells nothing about the width of uplinks: one x16 per switch is assumed. Pairs with an NVLink bridge in a
+    PCIe box count as neighbours on a switch.
     """
     interconnect, _ = classify(topology, num_gpus)
     if interconnect in NVLINK_CLASSES:
@@ -94,11 +93,12 @@ def box_of_class(interconnect: str, gpu: Gpu, num_gpus: int) -> Box:
     if interconnect in NVLINK_CLASSES:
         return nvlink_box(gpu, num_gpus, interconnect)
     half = (num_gpus + 1) // 2
+    behind_switch = min(half, _SWITCH_GPUS)
     layouts: dict[str, Callable[[int], Place]] = {
         "pcie-switch": lambda i: Place(i // _SWITCH_GPUS, 0 if num_gpus > _SWITCH_GPUS else None, 0),
-        "pcie-two-switches": lambda i: Place(i // max(half, 1) if num_gpus <= 2 * _SWITCH_GPUS else i // _SWITCH_GPUS, None, 0),
+        "pcie-two-switches": lambda i: Place(i // behind_switch, None, 0),
         "pcie-root": lambda i: Place(None, None, 0),
-        "pcie-dual-socket": lambda i: Place(i // half * num_gpus + i % half // _PAIR, None, i // half),
+        "pcie-dual-socket": lambda i: Place(i // half * -(-half // _PAIR) + i % half // _PAIR, None, i // half),
         "pcie-no-p2p": lambda i: Place(None, None, 0),
     }
     if interconnect not in layouts:
@@ -110,8 +110,10 @@ def nvlink_box(gpu: Gpu, num_gpus: int, interconnect: str) -> Box:
     """Every GPU has one port into the NVLink fabric; direct wiring is treated alike (the port is what fills)."""
     table = link_table()
     rate = gpu.nvlink_bytes_per_s * table["share"]["nvlink"]
+    scale = gpu.nvlink_bytes_per_s / (table["nvlink_reference_gb_per_s"] * GB)
     latency = table["latency_us"]["nvlink_port"] * US
-    links, paths = {}, {}
+    links: dict[str, LinkSpec] = {}
+    paths: dict[tuple[int, int], tuple[str, ...]] = {}
     for i in range(num_gpus):
         for way in ("out", "in"):
             links[f"gpu{i} nvlink {way}"] = LinkSpec(f"gpu{i} nvlink {way}", "nvlink_port", rate, latency, "nvlink")
@@ -122,7 +124,7 @@ def nvlink_box(gpu: Gpu, num_gpus: int, interconnect: str) -> Box:
     everybody = tuple(range(num_gpus))
     crossings = dict.fromkeys(paths, "nvlink")
     text = f"{num_gpus} GPUs, one NVLink port each into {'the switches' if interconnect == 'nvswitch' else 'the mesh'}"
-    return Box("nvlink", interconnect, num_gpus, links, paths, crossings, (everybody,), text)
+    return Box("nvlink", interconnect, num_gpus, links, paths, crossings, everybody, (everybody,), text, scale)
 
 
 def pcie_box(gpu: Gpu, places: list[Place], interconnect: str) -> Box:
@@ -139,6 +141,7 @@ def pcie_box(gpu: Gpu, places: list[Place], interconnect: str) -> Box:
         links=builder.links,
         paths=paths,
         crossings=crossings,
+        order=tuple(sorted(range(len(places)), key=lambda i: (*_nest(places[i]), i))),
         islands=_islands(places),
         description=_described(places),
     )
@@ -224,9 +227,13 @@ def _groups(count: int, near: Callable[[int, int], bool]) -> list[int]:
     return [order.index(x) for x in label]
 
 
+def _nest(place: Place) -> tuple[int, int, int]:
+    return place.socket, -1 if place.top is None else place.top, -1 if place.leaf is None else place.leaf
+
+
 def _islands(places: list[Place]) -> tuple[tuple[int, ...], ...]:
-    """GPUs by switch where the switches hold several, else by socket."""
-    keys = [(p.socket, -1 if p.top is None else p.top, -1 if p.leaf is None else p.leaf) for p in places]
+    sockets = [place.socket for place in places]
+    keys: list[Any] = sockets if len(set(sockets)) > 1 else [_nest(place) for place in places]
     return tuple(tuple(i for i, key in enumerate(keys) if key == wanted) for wanted in sorted(set(keys)))
 
 

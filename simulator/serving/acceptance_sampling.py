@@ -7,7 +7,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simulator.serving.population import Population
-from simulator.serving.random_streams import HALF_RANGE, Words, high, low, request_keys, stream_keys, threshold, words
+from simulator.serving.random_streams import (
+    HALF_RANGE,
+    Words,
+    consecutive_words,
+    high,
+    low,
+    request_key,
+    stream_salts,
+    threshold,
+    words,
+)
+from simulator.serving.request import Request
 from simulator.serving.running_batch import RunningBatch
 
 Array = NDArray[np.float64]
@@ -27,6 +38,11 @@ class Outcome:
         """The same with at most `limit` drafted tokens, `(rows,)`: what the token budget or the window leaves."""
         return Outcome(np.minimum(self.accepted, limit), np.minimum(self.drafted, limit[None, :]), self.stretch)
 
+    def rows(self, kept: NDArray[np.bool_]) -> "Outcome":
+        """The same for the rows that are kept."""
+        drafted = self.drafted if isinstance(self.drafted, int) else self.drafted[:, kept]
+        return Outcome(self.accepted[:, kept], drafted, None if self.stretch is None else self.stretch[:, kept])
+
     def rows_with_draft(self, num_rows: int) -> Ints | int:
         """Rows that carry a draft, by step, or one number for all steps."""
         if isinstance(self.drafted, int):
@@ -43,8 +59,8 @@ class Outcome:
 class AcceptanceSource(Protocol):
     """What the engine asks for acceptance."""
 
-    def level_of(self, number: int) -> int:
-        """The level of a new request."""
+    def enrol(self, request: Request) -> None:
+        """Sets level and key of a new request."""
         ...
 
     def outcomes(self, batch: RunningBatch, num_steps: int, lengths: "int | Ints") -> Outcome:
@@ -59,9 +75,8 @@ class AcceptanceSource(Protocol):
 class NoDrafts:
     """The baseline: every step gives one token."""
 
-    def level_of(self, number: int) -> int:
-        """There is one level."""
-        return 0
+    def enrol(self, request: Request) -> None:
+        """There is one level and no chance."""
 
     def outcomes(self, batch: RunningBatch, num_steps: int, lengths: "int | Ints") -> Outcome:
         """Nothing drafted, nothing accepted."""
@@ -89,44 +104,39 @@ class SampledAcceptance:
         self._persistence = persistence
         self._keep_below = threshold(persistence)
         self._limits = threshold(people.survival)  # (levels, stretches, k)
-        self._streams = stream_keys(seed, _STREAMS)
+        self._by_position = np.ascontiguousarray(self._limits[:, 0].T)
+        self._salts = stream_salts(seed, _STREAMS)
         self._version = -1
-        self._keys: list[Words] = []
         self._thresholds: Words = np.zeros((0, 0), dtype=np.uint64)
 
-    def level_of(self, number: int) -> int:
-        """The level of a new request."""
-        return self._people.level_of(number)
+    def enrol(self, request: Request) -> None:
+        """Its level in the population, and a key of its own."""
+        request.level = self._people.level_of(request.number)
+        request.key = request_key(self._salts[0], request.number)
 
     def outcomes(self, batch: RunningBatch, num_steps: int, lengths: "int | Ints") -> Outcome:
         """Accepted and drafted tokens of the next steps, `(num_steps, rows)`."""
-        if batch.version != self._version:
-            self._look_up(batch)
-        counters = batch.steps + np.arange(num_steps)[:, None]
-        bits = words(self._keys[0], counters)
+        bits = consecutive_words(batch.keys, batch.steps, num_steps)
         position = high(bits)
         if self._persistence > 0.0:
-            return self._in_stretches(batch, counters, position, lengths)
-        accepted = np.zeros(position.shape, dtype=np.int64)
-        for i in range(int(np.max(lengths))):
-            accepted += position < self._thresholds[i]
+            return self._in_stretches(batch, num_steps, position, lengths)
+        if batch.version != self._version:
+            self._version, self._thresholds = batch.version, self._by_position[:, batch.levels]
+        accepted = np.zeros(position.shape, dtype=np.int8)
+        for limit in self._thresholds[: int(np.max(lengths))]:
+            accepted += position < limit
         found = None if self._always else low(bits) < self._draft_below
-        return _outcome(accepted, lengths, found)
+        return _outcome(accepted.astype(np.int64), lengths, found)
 
     def survival(self, batch: RunningBatch) -> Array:
         """S_1..S_k of every row, `(rows, k)`, times the probability of a draft."""
         return np.asarray(self._people.survival[batch.levels].mean(axis=1) * self._draft_probability)
 
-    def _look_up(self, batch: RunningBatch) -> None:
-        """What depends on which requests run, kept until that changes."""
-        self._version = batch.version
-        self._keys = [request_keys(stream, batch.numbers) for stream in self._streams]
-        self._thresholds = np.ascontiguousarray(self._limits[batch.levels, 0].T)
-
-    def _in_stretches(self, batch: RunningBatch, counters: Ints, position: Words, lengths: "int | Ints") -> Outcome:
-        renewed = high(words(self._keys[1], counters)) >= self._keep_below
+    def _in_stretches(self, batch: RunningBatch, num_steps: int, position: Words, lengths: "int | Ints") -> Outcome:
+        counters = batch.steps + np.arange(num_steps)[:, None]
+        renewed = high(words(batch.keys ^ self._salts[1], counters)) >= self._keep_below
         begun = np.maximum.accumulate(np.where(renewed, counters, batch.stretch), axis=0)
-        kind = words(self._keys[2], begun)
+        kind = words(batch.keys ^ self._salts[2], begun)
         num_stretches = self._limits.shape[1]
         stretch = (high(kind) * np.uint64(num_stretches) / HALF_RANGE).astype(np.int64)
         accepted = np.zeros(position.shape, dtype=np.int64)
@@ -166,9 +176,9 @@ class RecordedAcceptance:
         """Share of the recorded steps that carry a draft."""
         return float(np.mean(self._drafted > 0))
 
-    def level_of(self, number: int) -> int:
-        """The record that a request replays."""
-        return number % len(self._sizes)
+    def enrol(self, request: Request) -> None:
+        """The record that it replays is its level."""
+        request.level = request.number % len(self._sizes)
 
     def outcomes(self, batch: RunningBatch, num_steps: int, lengths: "int | Ints") -> Outcome:
         """The recorded steps; drafts longer than `lengths` are cut."""

@@ -33,7 +33,7 @@ class Population:
         the population, which keeps the difference of two runs free of that noise.
         """
         place = (self.offset + number * _GOLDEN_RATIO) % 1.0
-        return int(np.searchsorted(self.cumulative, place, side="right"))
+        return int(self.cumulative.searchsorted(place, side="right"))
 
     @property
     def mean_survival(self) -> Array:

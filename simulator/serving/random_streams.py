@@ -12,28 +12,36 @@ from numpy.typing import NDArray
 
 Words = NDArray[np.uint64]
 
+_MOST_CONSECUTIVE = 1024
 _INCREMENT = np.uint64(0x9E3779B97F4A7C15)  # the constants of splitmix64
 _FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 _SHIFTS = (np.uint64(30), np.uint64(27), np.uint64(31))
+_OFFSETS = np.arange(_MOST_CONSECUTIVE, dtype=np.uint64)[:, None] * _INCREMENT
 _HALF = np.uint64(32)
 _LOW = np.uint64(0xFFFFFFFF)
 HALF_RANGE = 2.0**32  # both halves of a word are uniform on 0 .. 2^32 - 1
 
 
-def stream_keys(seed: int, num_streams: int) -> Words:
-    """One key for each independent source of randomness, `(num_streams,)`."""
-    return np.random.SeedSequence(seed).generate_state(num_streams, np.uint64)
+def stream_salts(seed: int, num_streams: int) -> Words:
+    """What tells independent sources of randomness apart, `(num_streams,)`."""
+    return np.asarray(np.random.SeedSequence(seed).generate_state(num_streams, np.uint64), dtype=np.uint64)
 
 
-def request_keys(stream: np.uint64, requests: Any) -> Words:
-    """The key of each request (any integer array) in a stream, same shape."""
-    numbers = np.asarray(requests).astype(np.uint64)
-    return mixed(numbers * _INCREMENT ^ stream)
+def request_key(salt: np.uint64, number: int) -> int:
+    """The key of a request, as the signed word that an integer column can hold."""
+    word = mixed(np.array([number], dtype=np.uint64) * _INCREMENT ^ salt)
+    return int(word.view(np.int64)[0])
 
 
 def words(keys: Words, counters: Any) -> Words:
     """64 random bits for each (key, counter), shape as they broadcast."""
     return mixed(keys + (np.asarray(counters).astype(np.uint64) + np.uint64(1)) * _INCREMENT)
+
+
+def consecutive_words(keys: Words, first: NDArray[np.int64], count: int) -> Words:
+    """`words` of the counters first, first + 1, ... of each key, `(count, num_keys)`."""
+    begin = keys + (first.view(np.uint64) + np.uint64(1)) * _INCREMENT
+    return mixed(begin + _OFFSETS[:count])
 
 
 def mixed(state: Words) -> Words:

@@ -25,6 +25,7 @@ class Request:
     input_tokens: int
     output_tokens: int
     level: int = 0  # its place in the population of acceptances
+    key: int = 0  # of its random numbers, a signed 64-bit word
     computed: int = 0  # tokens of prompt (and output, after a preemption) whose cache is filled
     cached: int = 0  # of these, found in the prefix cache
     generated: int = 0

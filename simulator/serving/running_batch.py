@@ -9,77 +9,56 @@ from numpy.typing import NDArray
 from simulator.serving.request import Request
 
 Ints = NDArray[np.int64]
+Words = NDArray[np.uint64]
+
 _START_CAPACITY = 64
-_CONTEXT, _LEFT, _STEPS, _DRAFTS, _DRAFT_TOKENS, _BLOCKS, _LEVEL, _STRETCH, _NUMBER = range(9)
+_CONTEXT, _LEFT, _STEPS, _DRAFTS, _DRAFT_TOKENS, _BLOCKS, _LEVEL, _STRETCH, _KEY = range(9)
 _COLUMNS = 9
 
 
 class RunningBatch:
-    """Rows of decoding requests. A view of a column (`batch.left`) stays valid until a row is added or removed."""
+    """Rows of decoding requests. The columns are views, valid until a row is added or removed."""
+
+    context: Ints  # prompt and generated tokens; the last one is not in the cache yet
+    left: Ints  # tokens still to be generated
+    steps: Ints  # decode steps taken
+    blocks: Ints  # KV blocks held
+    levels: Ints  # place in the population of acceptances
+    stretch: Ints  # step at which the present stretch of acceptance began
+    keys: Words  # key of the request's random numbers
+    last_token_s: NDArray[np.float64]
 
     def __init__(self) -> None:
         """An empty batch."""
         self.requests: list[Request] = []
+        self.version = 0  # changes whenever rows do, so that what was derived from them can be kept meanwhile
         self._ints: Ints = np.zeros((_COLUMNS, _START_CAPACITY), dtype=np.int64)
         self._times = np.zeros(_START_CAPACITY)
-        self.version = 0  # changes whenever rows do, so that what was derived from them can be kept meanwhile
+        self._changed()
 
     def __len__(self) -> int:
         """Number of rows."""
         return len(self.requests)
 
-    def _column(self, index: int) -> Ints:
-        return self._ints[index, : len(self.requests)]
+    def _changed(self) -> None:
+        size = len(self.requests)
+        ints = self._ints[:, :size]
+        self.context, self.left, self.steps = ints[_CONTEXT], ints[_LEFT], ints[_STEPS]
+        self.blocks, self.levels, self.stretch = ints[_BLOCKS], ints[_LEVEL], ints[_STRETCH]
+        self.keys = ints[_KEY].view(np.uint64)
+        self._drafts, self._draft_tokens = ints[_DRAFTS], ints[_DRAFT_TOKENS]
+        self.last_token_s = self._times[:size]
+        self.version += 1
 
-    @property
-    def context(self) -> Ints:
-        """Prompt and generated tokens; the last one is not in the cache yet."""
-        return self._column(_CONTEXT)
-
-    @property
-    def left(self) -> Ints:
-        """Tokens still to be generated."""
-        return self._column(_LEFT)
-
-    @property
-    def steps(self) -> Ints:
-        """Decode steps taken."""
-        return self._column(_STEPS)
-
-    @property
-    def drafts(self) -> Ints:
-        """Steps that carried a draft."""
-        return self._column(_DRAFTS)
-
-    @property
-    def draft_tokens(self) -> Ints:
-        """Drafted tokens."""
-        return self._column(_DRAFT_TOKENS)
-
-    @property
-    def blocks(self) -> Ints:
-        """KV blocks held."""
-        return self._column(_BLOCKS)
-
-    @property
-    def levels(self) -> Ints:
-        """Place in the population of acceptances."""
-        return self._column(_LEVEL)
-
-    @property
-    def stretch(self) -> Ints:
-        """Step at which the present stretch of acceptance began."""
-        return self._column(_STRETCH)
-
-    @property
-    def numbers(self) -> Ints:
-        """Numbers of the requests."""
-        return self._column(_NUMBER)
-
-    @property
-    def last_token_s(self) -> NDArray[np.float64]:
-        """When the last token came."""
-        return self._times[: len(self.requests)]
+    def book(self, steps: "int | Ints", emitted: Ints, drafts: "int | Ints", draft_tokens: "int | Ints") -> None:
+        """Tokens and counts of decode steps, one number for all rows or one a row."""
+        self.context += emitted
+        self.left -= emitted
+        self.steps += steps
+        if isinstance(drafts, int) and not drafts:
+            return
+        self._drafts += drafts
+        self._draft_tokens += draft_tokens
 
     def append(self, request: Request) -> None:
         """A request whose prefill is done joins."""
@@ -97,25 +76,25 @@ class RunningBatch:
             request.blocks,
             request.level,
             request.stretch,
-            request.number,
+            request.key,
         )
         self._times[row] = request.last_token_s
-        self.version += 1
+        self._changed()
 
     def remove(self, gone: NDArray[np.bool_]) -> list[Request]:
         """The requests of the marked rows, their counts written back; the other rows keep their order.
 
         Tokens beyond what was asked for become `wasted`.
         """
-        size = len(self.requests)
-        leaving = [self._written_back(int(row)) for row in np.flatnonzero(gone)]
-        keep = ~gone
-        left = size - len(leaving)
-        self._ints[:, :left] = self._ints[:, :size][:, keep]
-        self._times[:left] = self._times[:size][keep]
-        self.requests = [r for r, out in zip(self.requests, gone.tolist(), strict=True) if not out]
-        self.version += 1
-        return leaving
+        leaving = []
+        for row in reversed(gone.nonzero()[0].tolist()):
+            leaving.append(self._written_back(row))
+            size = len(self.requests)
+            self._ints[:, row : size - 1] = self._ints[:, row + 1 : size]
+            self._times[row : size - 1] = self._times[row + 1 : size]
+            del self.requests[row]
+        self._changed()
+        return leaving[::-1]
 
     def _written_back(self, row: int) -> Request:
         request, column = self.requests[row], self._ints[:, row].tolist()

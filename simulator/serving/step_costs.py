@@ -53,7 +53,7 @@ class StepCosts:
         parts = engine_parts(self.system.work, self.system.machine, batch, self.parameters, mode)
         # The overhead of a token row was fitted to decode; prompt rows are not charged with it (docs/model.md, eq. S3).
         total = sum(parts.values()) - self.parameters.token_overhead_s * cells.prompt_tokens + self._drafter_s(cells)
-        return np.broadcast_to(np.asarray(total, dtype=float), (1, len(cells.sequences)))[0]
+        return np.asarray(np.broadcast_to(np.asarray(total, dtype=float), (1, len(cells.sequences)))[0])
 
     def _batch(self, cells: Compositions) -> tuple[Batch, bool]:
         mode = self.system.mode(self.num_speculative_tokens)

@@ -93,7 +93,8 @@ class StepTimes:
                 wanted += [(other, i) for i in self._curve(other).missing(low, high)]
         rows = np.array([(*k, self._curves[k].nodes[i]) for k, i in wanted], dtype=float)
         none = np.zeros(len(rows))
-        seconds = self._costs.seconds(Compositions(*rows[:, :3].T, rows[:, 3], none, none, none))
+        cells = Compositions(rows[:, 0], rows[:, 1], rows[:, 2], rows[:, 3], none, none, none)
+        seconds = self._costs.seconds(cells)
         self.num_evaluated += len(rows)
         for (k, i), value in zip(wanted, seconds.tolist(), strict=True):
             self._curves[k].values_s[i] = value
@@ -118,8 +119,8 @@ class StepTimes:
 
     def _ask(self, key: Key, finished: int, cells: list[tuple[int, ...]], corners: Array) -> None:
         prompt, context, seen = corners.T
-        full = [np.full(len(corners), float(value)) for value in (*key, finished)]
-        seconds = self._costs.seconds(Compositions(*full[:3], context, prompt, seen, full[3]))
+        rows, drafted, drafts, done = (np.full(len(corners), float(value)) for value in (*key, finished))
+        seconds = self._costs.seconds(Compositions(rows, drafted, drafts, context, prompt, seen, done))
         self.num_evaluated += len(corners)
         self._mixed.update(zip(cells, seconds.tolist(), strict=True))
 

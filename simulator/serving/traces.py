@@ -87,7 +87,7 @@ def _pair(row: Mapping[str, Any], layout: _Layout, where: str) -> tuple[int, int
 def _rows(path: str, *, with_times: bool) -> Iterator[tuple[str, Mapping[str, Any], _Layout]]:
     """Place, row and layout of every line."""
     try:
-        file = Path(path).open(encoding="utf-8", newline="")
+        file = Path(path).open(encoding="utf-8", newline="")  # noqa: SIM115 - closed below, where it is read
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise InputError(f"cannot read {short(path)}: {reason}; allowed: a JSONL or CSV file") from error
@@ -127,7 +127,9 @@ def _chained(head: tuple[str, str], lines: Iterator[tuple[str, str]]) -> Iterato
 def _bounded(file: IO[str], name: str) -> Iterator[str]:
     while line := file.readline(_MAX_LINE_CHARACTERS + 1):
         if len(line) > _MAX_LINE_CHARACTERS:
-            raise InputError(f"{name}: a line longer than {_MAX_LINE_CHARACTERS} characters, allowed: JSONL or CSV rows")
+            raise InputError(
+                f"{name}: a line longer than {_MAX_LINE_CHARACTERS} characters, allowed: JSONL or CSV rows"
+            )
         yield line
 
 

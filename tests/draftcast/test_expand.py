@@ -87,6 +87,19 @@ def test_what_the_file_leaves_out_about_the_drafter_is_the_launchs(deployment_fi
     assert tables["speculation"]["acceptance"] == {"rate": 0.5}
 
 
+def test_a_drafter_that_the_file_states_takes_the_place_of_the_launchs(deployment_file: Path) -> None:
+    config = '{"method": "eagle3", "model": "/models/a", "num_speculative_tokens": 3, "quantization": "fp8"}'
+    deployment_file.write_text(
+        f'[speculation]\ndraft_model = "b"\n[engine]\nlaunch = """{LAUNCH} --speculative-config \'{config}\'"""\n',
+        encoding="utf-8",
+    )
+    tables = expand(str(deployment_file)).tables
+    assert tables is not None
+    assert tables["speculation"]["draft_model"] == "b"
+    assert "model" not in tables["speculation"]["launch_config"]
+    assert tables["speculation"]["launch_config"]["quantization"] == "fp8"
+
+
 def test_one_of_several_launches_is_chosen_by_name(tmp_path: Path) -> None:
     compose = tmp_path / "compose.yaml"
     services = [f"  {name}:\n    command: vllm serve m/{name} --max-num-seqs {n}\n" for name, n in (("a", 1), ("b", 2))]

@@ -20,6 +20,8 @@ from hwmodel.collectives import (
     uses_custom_kernels,
 )
 from hwmodel.errors import InputError, UnknownNameError
+from hwmodel.interconnects import FASTER_CLASS
+from hwmodel.nccl_curve import class_curve
 from hwmodel.nccl_model import Link, allreduce_time_s, latency_s, link_for
 from hwmodel.specs import Gpu
 from hwmodel.units import GB, KIB, MIB, US
@@ -281,10 +283,23 @@ def test_a_derived_curve_says_from_what():
 
 
 def test_scaling_a_table_onto_the_card_it_was_measured_on_changes_nothing():
-    measured = allreduce_curve(RTX, 8, "pcie-dual-socket")
-    same_links = allreduce_curve(OWN_CARD, 8, "pcie-dual-socket")
+    measured = class_curve(RTX, 8, "pcie-dual-socket")
+    same_links = class_curve(OWN_CARD, 8, "pcie-dual-socket")
     assert same_links.kind == "model"
     assert same_links.times_s == pytest.approx(measured.times_s)
+
+
+@pytest.mark.parametrize(("slow", "fast"), sorted(FASTER_CLASS.items()))
+def test_a_derived_class_is_never_faster_than_the_next_faster_one_where_latency_counts(slow, fast):
+    sizes = np.geomspace(1024, 2**21, 30)
+    slower, faster = (allreduce_curve(OWN_CARD, 8, name, "nccl").time_s(sizes) for name in (slow, fast))
+    assert (slower >= faster * (1 - 1e-9)).all()
+
+
+def test_measured_classes_stand_as_measured():
+    # Two boxes: the tuned one with two switches beats the untuned one with a single root.
+    two, one = (allreduce_curve(RTX, 8, name, "nccl").time_s(16384) for name in ("pcie-two-switches", "pcie-switch"))
+    assert two < one
 
 
 def test_a_class_below_and_above_the_measured_group_sizes_is_scaled_by_the_hops_of_nccl():

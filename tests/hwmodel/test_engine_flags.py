@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hwmodel.engine.flags import PLACEHOLDER, Flag, SpeculativeChoice, speculative_flag
+from hwmodel.engine.flags import PLACEHOLDER, Flag, SpeculativeChoice, schedule_refusal, speculative_flag
 from hwmodel.engine.keys import accepted_keys
 from hwmodel.engine.methods import MODEL_METHODS, method_names
 from hwmodel.engine.versions import parse_version
@@ -184,7 +184,112 @@ def test_malformed_schedules_are_refused(schedule: tuple[tuple[int, int, int], .
         flag(scheduled(schedule=schedule), "0.33.0")
 
 
+@pytest.mark.parametrize(
+    ("engine", "version", "method", "runner", "data_parallel_size", "reason"),
+    [
+        ("vllm", "0.24.0", "mtp", None, 1, None),
+        ("vllm", "0.33.0", "suffix", "v2", 1, None),
+        ("vllm", "0.23.0", "mtp", "v2", 1, "came with 0.24"),
+        ("vllm", "0.33.0", "mtp", "v2", 2, "data parallelism"),
+        ("vllm", "0.24.0", "suffix", "v2", 1, "suffix on the V1 model runner"),
+        ("vllm", "0.33.0", "suffix", None, 1, "suffix on the V1 model runner"),
+        ("sglang", "0.5.23", "eagle", None, 1, "--speculative-adaptive changes the length by itself"),
+    ],
+)
+def test_what_ignores_a_schedule_says_why(
+    engine: str, version: str, method: str, runner: str | None, data_parallel_size: int, reason: str | None
+) -> None:
+    refusal = schedule_refusal(engine, parse_version(version), method, runner, data_parallel_size)
+    assert (refusal is None) is (reason is None)
+    assert (reason or "") in (refusal or "")
+
+
+# --- what the launch said ---
+
+
+def launched(**launch_config: object) -> SpeculativeChoice:
+    return SpeculativeChoice("eagle3", 3, launch_config=launch_config)
+
+
+def test_the_launchs_drafter_and_its_other_keys_are_kept() -> None:
+    choice = launched(
+        method="eagle3", model="/models/my-eagle3", num_speculative_tokens=5, draft_sample_method="probabilistic"
+    )
+    assert config(choice, "0.24.0") == {
+        "method": "eagle3",
+        "model": "/models/my-eagle3",
+        "num_speculative_tokens": 3,
+        "draft_sample_method": "probabilistic",
+    }
+
+
+def test_a_drafter_that_was_chosen_wins_over_the_launchs() -> None:
+    choice = SpeculativeChoice("eagle3", 3, draft_model="org/head", launch_config={"model": "/models/my-eagle3"})
+    assert config(choice)["model"] == "org/head"
+
+
+def test_a_key_of_the_launch_that_the_version_lacks_is_left_out_with_a_note() -> None:
+    choice = launched(model="m", draft_sample_method="probabilistic", no_such_key=1)
+    assert set(config(choice, "0.20.2")) == {"method", "model", "num_speculative_tokens"}
+    assert any("draft_sample_method, no_such_key; vLLM 0.20.2" in note for note in flag(choice, "0.20.2").notes)
+
+
+def test_what_the_choice_decides_never_comes_back_from_the_launch() -> None:
+    kept = config(
+        launched(model="m", prompt_lookup_max=4, draft_tensor_parallel_size=1, parallel_drafting=False,
+                 num_speculative_tokens_per_batch_size=[[1, 8, 3]]),
+        "0.33.0",
+    )  # fmt: skip
+    assert kept == {"method": "eagle3", "model": "m", "num_speculative_tokens": 3}
+
+
+def test_a_drafter_that_the_launch_lets_draft_in_parallel_goes_on_doing_so() -> None:
+    choice = SpeculativeChoice("draft_model", 3, launch_config={"model": "m", "parallel_drafting": True})
+    assert config(choice, "0.16.0")["parallel_drafting"] is True
+    assert "parallel_drafting" not in config(launched(model="m", parallel_drafting=True), "0.15.1")
+
+
+def test_options_before_0_8_2_say_which_of_the_launchs_are_left_out() -> None:
+    choice = SpeculativeChoice("draft_model", 3, launch_config={"model": "org/small", "max_model_len": 4096})
+    result = flag(choice, "0.7.3")
+    assert "--speculative-model org/small" in result.text
+    assert any("max_model_len" in note for note in result.notes)
+
+
+@pytest.mark.parametrize("name", ["--trust-remote-code", "a\nb"])
+def test_a_launchs_drafter_that_could_break_the_command_is_refused(name: str) -> None:
+    with pytest.raises(InputError, match="draft model: got"):
+        flag(launched(model=name))
+
+
 # --- SGLang ---
+
+
+def test_sglang_takes_the_launchs_drafter() -> None:
+    text = flag(launched(model="/models/my eagle"), "0.5.23", "sglang").text
+    assert "--speculative-draft-model-path '/models/my eagle'" in text
+
+
+def tree(num_speculative_tokens: int, topk: int, nodes: int | None) -> str:
+    choice = SpeculativeChoice("eagle", num_speculative_tokens, "m", sglang_topk=topk, sglang_num_draft_tokens=nodes)
+    return flag(choice, "0.5.23", "sglang").text
+
+
+def test_sglang_trees_are_written_as_trees() -> None:
+    assert tree(5, 4, 8).endswith(
+        "--speculative-num-steps 5 --speculative-eagle-topk 4 --speculative-num-draft-tokens 8"
+    )
+    assert tree(5, 1, 8).endswith("--speculative-eagle-topk 1 --speculative-num-draft-tokens 6")
+
+
+def test_a_shallow_tree_has_no_more_nodes_than_it_can_grow() -> None:
+    assert tree(1, 4, 8).endswith("--speculative-num-draft-tokens 5")  # the root and four branches
+    assert tree(2, 4, 64).endswith("--speculative-num-draft-tokens 21")  # and four of each of those
+
+
+def test_a_tree_without_its_number_of_nodes_is_refused() -> None:
+    with pytest.raises(InputError, match="sglang_num_draft_tokens: missing"):
+        tree(5, 4, None)
 
 
 @pytest.mark.parametrize(

@@ -222,9 +222,22 @@ def test_drafter_and_lookahead_shrink_the_cache_by_hand() -> None:
     )
     assert drafting.memory.kv_cache_tokens == pytest.approx(tokens)
     assert of.system.mode(5).lookahead_slots == 5
-    loose = study(tables(TINY, engine={"max_num_seqs": 100_000}))
+    loose = study(tables(TINY, engine={"max_num_seqs": 100_000, "max_num_batched_tokens": 100_000}))
     assert capacity(loose.system, 0).max_running == int(base.memory.kv_cache_tokens // 1050.5)
     assert capacity(loose.system, 5).max_running == int(tokens // 1055.5)
+
+
+def test_the_token_budget_of_a_step_limits_how_many_requests_verify_together() -> None:
+    tight = study(tables(TINY, engine={"max_num_batched_tokens": 512}))
+    found = capacity(tight.system, 3)
+    assert (found.max_running, found.limited_by) == (512 // 4, "max_num_batched_tokens")
+
+
+def test_a_cache_smaller_than_the_longest_request_does_not_fit() -> None:
+    long = study(tables(TINY, engine={"max_model_len": 50_000_000}))
+    found = capacity(long.system, 0)
+    assert found.limited_by == "does_not_fit"
+    assert "less than max_model_len 50,000,000" in found.reason
 
 
 def test_memory_by_hand_for_one_dense_model() -> None:

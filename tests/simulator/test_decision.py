@@ -256,17 +256,37 @@ def test_payback_hours_of_a_half_hour_outage(speedup: float, hours: float) -> No
     assert payback == pytest.approx(3600 * hours)
 
 
-def test_a_rolling_restart_of_four_replicas_loses_a_quarter_and_no_outage() -> None:
+def test_a_rolling_restart_has_no_outage_but_loses_as_much_at_full_load() -> None:
+    # Four times 30 minutes with a quarter of the capacity missing: 1800 s of capacity, as with one replica.
     value = restart_value(deployment(restart={"outage_min": 30.0, "replicas": 4}), gain_of(1.2), 1000.0)
     assert value.outage_s == 0.0
-    assert value.payback_s["p50"] == pytest.approx(9000.0 / 4)
+    assert value.payback_s["p50"] == pytest.approx(9000.0)
 
 
-def test_traffic_below_capacity_loses_less_in_the_outage() -> None:
-    half = {"outage_min": 30.0, "traffic_tokens_per_s": 500.0}
-    full = {"outage_min": 30.0, "traffic_tokens_per_s": 5000.0}
-    assert restart_value(deployment(restart=half), gain_of(1.2), 1000.0).payback_s["p50"] == pytest.approx(4500.0)
-    assert restart_value(deployment(restart=full), gain_of(1.2), 1000.0).payback_s["p50"] == pytest.approx(9000.0)
+def test_a_rolling_restart_is_not_paid_back_before_its_last_replica_is_up() -> None:
+    value = restart_value(deployment(restart={"outage_min": 10.0, "replicas": 16}), gain_of(2.0), 1000.0)
+    assert value.payback_s["p50"] == pytest.approx(16 * 600.0)
+
+
+def test_a_rolling_restart_with_spare_replicas_loses_nothing() -> None:
+    spare = {"outage_min": 30.0, "replicas": 4, "traffic_tokens_per_s": 700.0}
+    value = restart_value(deployment(restart=spare), gain_of(1.2), 1000.0)
+    assert value.expected_outage_s == 0.0
+    assert value.payback_s["p50"] == pytest.approx(4 * 1800.0)  # when the last one is up
+
+
+def test_traffic_below_capacity_gains_waiting_time_and_says_so() -> None:
+    # Lost: 1800 s of everybody's time; each second of service then takes 1 / 1.2 of a second.
+    low = {"outage_min": 30.0, "traffic_tokens_per_s": 10.0}
+    value = restart_value(deployment(restart=low), gain_of(1.2), 1000.0)
+    assert value.payback_s["p50"] == pytest.approx(1800.0 / (1 - 1 / 1.2))
+    assert "the gain is latency" in (value.payback_reason or "")
+
+
+def test_traffic_between_both_capacities_limits_what_is_gained() -> None:
+    between = {"outage_min": 30.0, "traffic_tokens_per_s": 1100.0}
+    value = restart_value(deployment(restart=between), gain_of(1.2), 1000.0)
+    assert value.payback_s["p50"] == pytest.approx(1800.0 / 0.1)
 
 
 def test_a_loss_is_never_paid_back_and_says_so() -> None:

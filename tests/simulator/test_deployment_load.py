@@ -1,5 +1,6 @@
 """Loading the deployment file: the reference case, paths, and one line for everything that cannot be read."""
 
+import datetime
 from pathlib import Path
 from typing import Any
 
@@ -274,6 +275,36 @@ def test_another_method_leaves_out_what_describes_the_files_own() -> None:
     )
     assert deployment.notes == notes
     assert load_deployment(source, ["speculation.method=eagle3"]).notes == notes
+
+
+LAUNCHED = small(
+    speculation={"method": "eagle3", "launch_config": {"model": "/models/head", "draft_sample_method": "probabilistic"}}
+)
+
+
+def test_another_method_leaves_out_the_launchs_speculative_config() -> None:
+    deployment, notes = with_method(load_deployment(LAUNCHED), "mtp")
+    assert deployment.speculation.launch_config is None
+    assert notes == ("launch_config of [speculation] left out: stated for method eagle3, not for mtp",)
+    assert load_deployment(LAUNCHED, ["speculation.method=mtp"]).notes == notes
+
+
+def test_the_drafter_is_named_as_the_launch_names_it_until_another_is_stated() -> None:
+    assert load_deployment(LAUNCHED).speculation.drafter == "/models/head"
+    other = load_deployment(LAUNCHED, ["speculation.draft_model=org/other"]).speculation
+    assert other.drafter == "org/other"
+    assert other.launch_config == {"draft_sample_method": "probabilistic"}
+
+
+def test_a_key_of_the_launchs_config_is_reached_by_an_override() -> None:
+    changed = load_deployment(LAUNCHED, ["speculation.launch_config.draft_sample_method=greedy"]).speculation
+    assert changed.launch_config == {"model": "/models/head", "draft_sample_method": "greedy"}
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), datetime.date(2025, 1, 1)])
+def test_a_launch_config_that_is_no_json_is_one_line(value: object) -> None:
+    text = message(small(speculation={"method": "ngram", "launch_config": {"x": [value]}}))
+    assert text.startswith("speculation.launch_config: ")
 
 
 def test_acceptance_given_with_the_other_method_stays() -> None:

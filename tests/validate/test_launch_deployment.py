@@ -150,7 +150,8 @@ def test_keys_of_the_reference_launch() -> None:
     assert keys.tables == {
         "engine": {"name": "vllm", "version": "0.16.0", "tensor_parallel_size": 8, "max_model_len": 131072,
                    "gpu_memory_utilization": 0.95},
-        "speculation": {"method": "ngram", "num_speculative_tokens": 5, "prompt_lookup_min": 4, "prompt_lookup_max": 4},
+        "speculation": {"method": "ngram", "num_speculative_tokens": 5, "prompt_lookup_min": 4, "prompt_lookup_max": 4,
+                        "launch_config": {"method": "ngram", "num_speculative_tokens": 5, "prompt_lookup_max": 4}},
         "model": {"config": "kimi-k2.5-int4"},
     }  # fmt: skip
     assert keys.model_name == "moonshotai/Kimi-K2.5"
@@ -169,6 +170,37 @@ def test_sglang_keys_are_translated() -> None:
         "sglang_topk": 1,
         "sglang_num_draft_tokens": 4,
     }
+
+
+def test_the_speculative_config_is_kept_as_the_launch_wrote_it_without_the_engines_defaults() -> None:
+    value = {"method": "eagle3", "model": "/models/my-eagle3", "num_speculative_tokens": 3, "quantization": None}
+    table = deployment_from_launch(f"vllm serve m --speculative-config '{json.dumps(value)}'").tables["speculation"]
+    assert table["launch_config"] == value
+    assert "launch_config" not in deployment_from_launch("vllm serve m").tables["speculation"]
+
+
+def test_what_only_the_environment_knows_is_no_part_of_the_launch_config() -> None:
+    value = (
+        '{"method": "eagle3", "model": "/models/$NAME", "num_speculative_tokens": 3, "draft_load_config": {"a": "$B"}}'
+    )
+    table = deployment_from_launch(f"vllm serve m --speculative-config '{value}'").tables["speculation"]
+    assert table["launch_config"] == {"method": "eagle3", "num_speculative_tokens": 3}
+
+
+def test_credentials_in_the_speculative_config_are_hidden() -> None:
+    value = {"method": "eagle3", "model": "https://me:hunter2@example.org/head", "num_speculative_tokens": 3}
+    tables = deployment_from_launch(f"vllm serve m --speculative-config '{json.dumps(value)}'").tables
+    assert "hunter2" not in json.dumps(tables)
+
+
+def test_the_path_of_sglangs_drafter_is_kept() -> None:
+    text = (
+        "python -m sglang.launch_server --model-path m --speculative-algorithm EAGLE3 --speculative-num-steps 3 "
+        "--speculative-eagle-topk 4 --speculative-num-draft-tokens 8 --speculative-draft-model-path /models/head"
+    )
+    table = deployment_from_launch(text).tables["speculation"]
+    assert table["launch_config"] == {"model": "/models/head"}
+    assert (table["sglang_topk"], table["sglang_num_draft_tokens"]) == (4, 8)
 
 
 def test_parallel_drafting_is_p_eagle_and_a_schedule_is_kept() -> None:

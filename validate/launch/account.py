@@ -9,10 +9,10 @@ from hwmodel.errors import InputError
 from validate.launch.arguments import Arguments, parse_vllm
 from validate.launch.files import read_beside
 from validate.launch.findings import ERROR, WARNING, Finding, Launch, MalformedSourceError
-from validate.launch.json_value import UNKNOWN
+from validate.launch.json_value import UNKNOWN, holds_unknown
 from validate.launch.performance import add_performance_findings
 from validate.launch.program import SGLANG, VLLM, EngineCall, engine_call, image_version
-from validate.launch.redaction import is_secret_option, redact_argv, redact_text, secret_values
+from validate.launch.redaction import is_secret_option, redact, redact_argv, redact_text, secret_values
 from validate.launch.settings import Settings, vllm_settings
 from validate.launch.sglang_arguments import parse_sglang, sglang_settings, sglang_speculation
 from validate.launch.speculative import Speculation, vllm_speculation
@@ -20,7 +20,11 @@ from validate.launch.speculative import Speculation, vllm_speculation
 
 @dataclass(slots=True)
 class Account:
-    """What a launch starts, credentials hidden. `speculation` is None when off or broken, `version` when not stated."""
+    """What a launch starts, credentials hidden. `speculation` is None when off or broken, `version` when not stated.
+
+    `speculation_written` is the same without the engine's defaults, None where `speculation` is; values that only the
+    environment knows are left out of both.
+    """
 
     name: str
     kind: str
@@ -30,6 +34,7 @@ class Account:
     settings: Settings
     speculation: dict[str, Any] | None
     findings: list[Finding]
+    speculation_written: dict[str, Any] | None = None
     notes: list[str] = field(default_factory=list)
     secrets: tuple[str, ...] = ()
 
@@ -45,9 +50,11 @@ def account_for(launch: Launch) -> Account:
     words = argv[call.program_words :]
     if call.engine == SGLANG:
         settings, speculation = _sglang(words, findings)
+        written = {key: value for key, value in (speculation or {}).items() if key == "model"}
     else:
         case = Speculation(launch.kind, version, version_text is not None, Settings())
         settings, speculation = _vllm(words, call, case, launch, findings)
+        written = case.written
     secrets = secret_values(argv, launch.environment) + launch.secrets
     findings += _secrets_in_argv(argv)
     return Account(
@@ -59,6 +66,7 @@ def account_for(launch: Launch) -> Account:
         settings,
         _shown(speculation, secrets),
         [_redacted(finding, secrets) for finding in dict.fromkeys(findings)],
+        None if speculation is None else _known(written, secrets),
         [redact_text(note, secrets) for note in dict.fromkeys((*launch.notes, *notes))],
         secrets,
     )
@@ -167,6 +175,12 @@ def _shown(speculation: dict[str, Any] | None, secrets: tuple[str, ...]) -> dict
         for key, value in speculation.items()
         if value != UNKNOWN
     }
+
+
+def _known(written: dict[str, Any], secrets: tuple[str, ...]) -> dict[str, Any]:
+    known = {key: value for key, value in written.items() if not holds_unknown(value)}
+    redacted: dict[str, Any] = redact(known, secrets)
+    return redacted
 
 
 def _redacted(finding: Finding, secrets: tuple[str, ...]) -> Finding:

@@ -110,6 +110,8 @@ def _speculation(account: Account, keys: LaunchKeys) -> dict[str, object]:
     ):
         if key and config.get(source) is not None:
             table[key] = config[source]
+    if account.speculation_written:
+        table["launch_config"] = account.speculation_written
     if config.get("num_speculative_tokens") is None:
         keys.notes.append("num_speculative_tokens is not known from the launch text: give it with -k")
     if config.get("adaptive"):

@@ -62,6 +62,15 @@ def is_unresolved(text: str) -> bool:
     return _PLACEHOLDER.fullmatch(text.strip()) is not None
 
 
+def holds_unknown(value: object) -> bool:
+    """Whether the value, or one inside it, is text that only the environment can complete."""
+    if isinstance(value, dict):
+        return any(holds_unknown(item) for item in value.values())
+    if isinstance(value, list):
+        return any(holds_unknown(item) for item in value)
+    return isinstance(value, str) and (UNKNOWN in value or _PLACEHOLDER.search(value) is not None)
+
+
 def _fill(text: str) -> str:
     """The text with placeholders as values: inside quotes a text, outside one too."""
     pieces: list[str] = []

@@ -27,6 +27,7 @@ class Speculation:
     version_stated: bool
     settings: Settings
     findings: list[Finding] = field(default_factory=list)
+    written: dict[str, Any] = field(default_factory=dict)  # as given: keys as the engine names them, no defaults
 
     def add(self, severity: str, code: str, message: str, fix: str | None = None) -> None:
         """Record one finding."""
@@ -52,6 +53,7 @@ def vllm_speculation(case: Speculation, arguments: Arguments) -> dict[str, Any] 
     if aliases is None:
         return None
     config = _normalised_keys(case, aliases)
+    case.written = dict(config)
     _check_keys(case, config)
     return fill_defaults(case, config)
 

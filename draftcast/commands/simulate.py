@@ -1,0 +1,77 @@
+"""`draftcast simulate`: a serving run of both arms, request by request."""
+
+import functools
+
+import click
+
+from draftcast.options import Request, deployment_options
+from draftcast.output import show
+
+_DRAWS = click.option(
+    "--draws",
+    "num_draws",
+    type=click.IntRange(0, 1000),
+    default=0,
+    metavar="N",
+    help="Repeat for N parameter draws, for the interval.",
+)
+
+
+@click.command("simulate")
+@click.option(
+    "--arrivals",
+    metavar="SPEC",
+    help="closed:USERS, poisson:RATE, gamma:RATE:SHAPE or trace:FILE; rates per second.",
+)
+@click.option(
+    "--requests", "num_requests", type=click.IntRange(min=1), metavar="N", help="How many; default: 20 a user."
+)
+@click.option(
+    "-k", "--num-speculative-tokens", type=click.IntRange(min=0), metavar="N", help="Draft tokens; default: the file's."
+)
+@click.option("--method", metavar="NAME", help="Another method than the file's; `draftcast list methods`.")
+@click.option("--outage", metavar="at=S,duration=S", help="The engine fails and comes back, in both arms.")
+@click.option("--acceptance-steps", metavar="FILE", help="Recorded steps (JSONL) in place of sampled acceptance.")
+@click.option("--find-rate", is_flag=True, help="Search the highest rate within the objective's limits.")
+@click.option("--records", metavar="FILE", help="Write one record per request: CSV or JSONL.")
+@click.option("--trace", metavar="FILE", help="Write a trace for ui.perfetto.dev.")
+@functools.partial(deployment_options, draws=_DRAWS)
+@click.pass_context
+def command(
+    context: click.Context,
+    /,
+    request: Request,
+    num_speculative_tokens: int | None,
+    method: str | None,
+    **options: str | int | bool | None,
+) -> None:
+    """A serving run of both arms, request by request.
+
+    Arrivals, queue, chunked prefill, KV blocks, preemption and every draft are simulated; both arms get the same
+    requests. DEPLOYMENT is a TOML file, or a launch.
+    """
+    from draftcast.progress import Progress
+    from simulator.serving.clients import parse_outage
+    from simulator.serving.run import Outputs, simulate
+
+    progress = Progress()
+    outage, records, trace = (_text(options.pop(name)) for name in ("outage", "records", "trace"))
+    result = simulate(
+        request.load(method),
+        num_speculative_tokens=num_speculative_tokens,
+        seed=request.seed,
+        num_draws=request.num_draws,
+        outage=None if outage is None else parse_outage(outage),
+        outputs=Outputs(records, trace, progress),
+        **options,  # type: ignore[arg-type]
+    )
+    progress.close()
+    show(result.to_dict(), as_json=request.as_json, view="simulate")
+    if result.partial:
+        from draftcast.cli import INTERRUPTED_EXIT_CODE
+
+        context.exit(INTERRUPTED_EXIT_CODE)
+
+
+def _text(value: str | int | bool | None) -> str | None:
+    return None if value is None else str(value)

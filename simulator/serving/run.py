@@ -1,0 +1,246 @@
+"""`simulate`: both arms of a deployment over the same requests, at the posterior median or for parameter draws."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from hwmodel.errors import InputError
+from hwmodel.units import MS
+from simulator.answers import collected_notes, recorded_inputs
+from simulator.deployment import Deployment, with_method
+from simulator.results import JsonObject
+from simulator.serving.arms import Arm, Load, Progress, run_arm
+from simulator.serving.clients import Outage
+from simulator.serving.metrics import Slo
+from simulator.serving.output_files import OutputFiles
+from simulator.serving.recorded_steps import read_recorded_steps
+from simulator.serving.report import ArmReport, Simulation, batch_interval, goodput_report, mean_tpot_ratio
+from simulator.serving.slo import highest_rate
+from simulator.serving.task import Task, choose_policy
+from simulator.serving.workload import parse_arrivals
+from simulator.study import DEFAULT_DRAWS, build_study
+from simulator.summary import quantiles
+
+_REQUESTS_PER_USER, _FEWEST_REQUESTS = 20, 100  # by default
+_MAX_REQUESTS, _MAX_DRAWS = 100_000_000, 1000
+_SEEDS = 3  # requests, drafts, who is how good
+_REPLACED_NOTES = ("speculation.policy", "limits are applied to the mean")  # true of the closed form only
+
+
+@dataclass(frozen=True, slots=True)
+class Outputs:
+    """Files to be written beside the answer, and who is told how far it is."""
+
+    records: str | None = None
+    trace: str | None = None
+    progress: Progress | None = None
+
+
+def simulate(  # noqa: PLR0913 - the public question in its own words
+    deployment: Deployment,
+    *,
+    arrivals: str | None = None,
+    num_requests: int | None = None,
+    seed: int = 0,
+    num_speculative_tokens: int | None = None,
+    method: str | None = None,
+    num_draws: int = 0,
+    outage: tuple[float, float] | None = None,
+    acceptance_steps: str | None = None,
+    find_rate: bool = False,
+    outputs: Outputs | None = None,
+) -> Simulation:
+    """Both arms of a serving run; the same arguments give the same figures.
+
+    `arrivals` as in `--arrivals` (default: a closed loop at the file's first concurrency), `outage` is (at, duration)
+    in seconds, `acceptance_steps` a file of recorded steps in place of sampled acceptance. With `num_draws` the
+    interval of the speedup is that of so many parameter draws, else that of the run.
+    """
+    deployment, notes = with_method(deployment, method) if method else (deployment, ())
+    offered = parse_arrivals(arrivals or f"closed:{deployment.workload.concurrency[0]}")
+    policy, more = choose_policy(deployment, num_speculative_tokens, offered.users or None)
+    count = _checked(num_requests, num_draws, offered.users)
+    _check_outage(outage)
+    length = policy().largest
+    study = build_study(deployment, k_max=length, num_draws=max(num_draws, DEFAULT_DRAWS), seed=seed)
+    seeds = np.random.SeedSequence(seed).generate_state(_SEEDS).tolist()
+    recorded = read_recorded_steps(acceptance_steps) if acceptance_steps else None
+    load = Load(offered, count, seeds[0], study.system.batch_divisor)
+    task = Task(study, policy, load, _slo(deployment), recorded, (seeds[1], seeds[2]))
+    answer = _Answer(task, outage)
+    answer.run(outputs or Outputs(), num_draws, find_rate=find_rate)
+    settings = {
+        "arrivals": str(offered),
+        "num_requests": count,
+        "num_speculative_tokens": length,
+        "policy": deployment.speculation.effective_policy,
+        "seed": seed,
+        "num_draws": num_draws,
+        "outage": None if outage is None else {"at_s": outage[0], "duration_s": outage[1]},
+        "acceptance_steps": acceptance_steps,
+    }
+    return answer.simulation(recorded_inputs(study, settings), (*notes, *more))
+
+
+def _checked(num_requests: int | None, num_draws: int, users: int) -> int:
+    """The number of requests."""
+    count = num_requests if num_requests is not None else max(_REQUESTS_PER_USER * users, _FEWEST_REQUESTS)
+    if not 1 <= count <= _MAX_REQUESTS:
+        raise InputError(f"requests: got {count}, allowed 1 to {_MAX_REQUESTS}")
+    if not 0 <= num_draws <= _MAX_DRAWS:
+        raise InputError(f"draws: got {num_draws}, allowed 0 to {_MAX_DRAWS}")
+    return count
+
+
+def _check_outage(outage: tuple[float, float] | None) -> None:
+    if outage is not None and not (0.0 <= outage[0] < np.inf and 0.0 <= outage[1] < np.inf):
+        raise InputError(f"outage: got at={outage[0]:g},duration={outage[1]:g}, allowed: seconds from 0 on")
+
+
+def _slo(deployment: Deployment) -> Slo:
+    goal = deployment.objective
+    ttft, tpot = (None if value is None else value * MS for value in (goal.ttft_ms_max, goal.tpot_ms_max))
+    return Slo(ttft, tpot, goal.percentile)
+
+
+@dataclass
+class _Answer:
+    """Runs a task and puts its result together; after Ctrl-C what is missing stays None."""
+
+    task: Task
+    outage: tuple[float, float] | None
+    reports: dict[str, ArmReport | None] = field(default_factory=lambda: {"baseline": None, "speculative": None})
+    outages: JsonObject = field(default_factory=dict)
+    rates: dict[str, JsonObject] = field(default_factory=dict)
+    ratios: list[float] = field(default_factory=list)
+    partial: bool = False
+
+    def run(self, outputs: Outputs, num_draws: int, *, find_rate: bool) -> None:
+        """The arms, then the search for the highest rate and the parameter draws where they are asked for."""
+        arms = self.task.arms()
+        with OutputFiles(outputs.records, outputs.trace, outputs.progress) as files:
+            for name, arm in arms.items():
+                self._run_arm(name, arm, files)
+                if self.partial:
+                    files.discard()
+                    break
+        if not self.task.length:
+            self.reports["speculative"] = self.reports["baseline"]
+        try:
+            if find_rate and not self.partial and self.task.slo.stated:
+                self._find_rates(arms)
+            for draw in range(0 if self.partial else num_draws):
+                self._draw(draw)
+        except KeyboardInterrupt:
+            self.partial = True
+
+    def _run_arm(self, name: str, arm: Arm, files: OutputFiles) -> None:
+        task = self.task
+        outage = None if self.outage is None else Outage(*self.outage)
+        observers = files.observers(name, task.load.num_requests)
+        report = run_arm(arm, task.load, task.slo, observers=observers, outage=outage)
+        self.reports[name] = report
+        self.partial = not report.finished_all
+        if outage is not None:
+            self.outages[name] = outage.to_dict()
+
+    def _find_rates(self, arms: dict[str, Arm]) -> None:
+        """The highest rate that each arm serves within the limits."""
+        task = self.task
+        for name, arm in arms.items():
+            workload = task.study.deployment.workload
+            capacity = task.capacity_tokens_per_s(arm.length) / workload.output_tokens
+            self.rates[name] = highest_rate(arm, task.load, task.slo, capacity)
+        if not task.length:
+            self.rates["speculative"] = self.rates["baseline"]
+
+    def _draw(self, draw: int) -> None:
+        """The speedup at one parameter draw, with model error."""
+        task = self.task
+        if not task.length:
+            self.ratios.append(1.0)
+            return
+        reports = {}
+        for name, arm in task.arms(draw).items():
+            reports[name] = run_arm(arm, task.load, task.slo)
+            if not reports[name].finished_all:
+                raise KeyboardInterrupt
+        ratio = self._ratio(reports["baseline"], reports["speculative"])
+        error = task.study.parameters.model_error[draw % len(task.study.parameters.model_error), 0]
+        if ratio is not None:
+            self.ratios.append(ratio * float(np.exp(error * task.study.model_error_z[draw, 0])))
+
+    def _ratio(self, baseline: ArmReport | None, speculative: ArmReport | None) -> float | None:
+        """The speedup of a run: throughput in a closed loop, TPOT for open-loop arrivals."""
+        if baseline is None or speculative is None:
+            return None
+        if not self.task.load.arrivals.closed:
+            return mean_tpot_ratio(baseline.metrics, speculative.metrics)
+        ours, theirs = speculative.throughput_tokens_per_s, baseline.throughput_tokens_per_s
+        return ours / theirs if ours and theirs else None
+
+    def _speedup(self) -> JsonObject:
+        baseline, speculative = self.reports["baseline"], self.reports["speculative"]
+        if not self.task.length:
+            return {"speedup": {"p05": 1.0, "p50": 1.0, "p95": 1.0}, "speedup_reason": None, "speedup_basis": "none"}
+        if len(self.ratios) > 1:
+            found = quantiles(np.array(self.ratios))
+            speedup = {name: found[name] for name in ("p05", "p50", "p95")}
+            return {"speedup": speedup, "speedup_reason": None, "speedup_basis": "parameter draws"}
+        ratio = self._ratio(baseline, speculative)
+        if baseline is None or speculative is None:
+            nothing = {"p05": None, "p50": None, "p95": None}
+            return {"speedup": nothing, "speedup_reason": "one arm did not run", "speedup_basis": "run"}
+        closed = self.task.load.arrivals.closed
+        interval = batch_interval(ratio, baseline.metrics, speculative.metrics, closed=closed)
+        return {**interval, "speedup_basis": "run"}
+
+    def simulation(self, inputs: JsonObject, notes: tuple[str, ...]) -> Simulation:
+        """The whole result."""
+        task = self.task
+        found = [*self._notes(), *collected_notes(task.study, task.length, notes)]
+        return Simulation(
+            inputs=inputs,
+            baseline=self.reports["baseline"],
+            speculative=self.reports["speculative"],
+            speedup=self._speedup(),
+            goodput=goodput_report(task.slo, self.reports, self.rates),
+            outage=self.outages or None,
+            notes=tuple(note for note in dict.fromkeys(found) if not note.startswith(_REPLACED_NOTES)),
+            partial=self.partial,
+        )
+
+    def _notes(self) -> list[str]:
+        """What the run itself makes one say."""
+        notes = ["interrupted: the figures are those of the requests that were done"] if self.partial else []
+        load = self.task.load
+        if load.engines > 1:
+            notes.append(f"one of {load.engines} engines that share the load is simulated; rates are scaled up")
+        if load.arrivals.closed and not load.cut_ends:
+            notes.append("fewer than 3 requests a user: ramp-up and tail are in the figures")
+        for name, report in self.reports.items():
+            if report is None or (name == "speculative" and not self.task.length):
+                continue
+            notes += self._overload(name, report)
+            totals = report.metrics.totals
+            if totals.rejected:
+                why = "; ".join(f"{count} {reason}" for reason, count in report.metrics.rejections.items())
+                notes.append(f"{name}: {totals.rejected} of {totals.arrived} requests rejected: {why}")
+        return notes
+
+    def _overload(self, name: str, report: ArmReport) -> list[str]:
+        """A sentence where more is offered than the arm can ever serve."""
+        task, metrics = self.task, report.metrics
+        sent_s = min(metrics.close_s, report.now_s)
+        totals = metrics.totals
+        if task.load.arrivals.closed or not totals.finished or sent_s <= 0.0:
+            return []
+        mean_output = (totals.first_tokens + totals.decode_tokens) / totals.finished
+        offered = totals.arrived / sent_s * mean_output * report.scale
+        capacity = task.capacity_tokens_per_s(task.length if name == "speculative" else 0)
+        if offered <= capacity:
+            return []
+        return [
+            f"{name}: {offered:.4g} tokens/s are asked for and about {capacity:.4g} can be served: the queue grows as"
+            f" long as requests arrive, and waiting times depend on how many were simulated"
+        ]
