@@ -14,6 +14,7 @@ Array = NDArray[np.float64]
 _ITERATIONS = 10
 _DIFFERENCE = 1e-3  # step of the numeric Jacobian in prior standard deviations
 _MAX_STEP = 1.5  # per iteration, in prior standard deviations: the model is not linear further away
+_RIDGE = 0.01  # two facts about one thing make the system singular
 _CORRECTIONS = 2  # of each draw: leaves about 1 % of a noise width in the reference case
 _DAMPING = 0.75  # full steps overshoot in turn along directions that the facts barely see
 _CONVERGED = 0.02  # prior standard deviations: far below any posterior width
@@ -55,7 +56,7 @@ class Posterior:
             return z
         wanted = self.at_mode + (z - self.mode) @ self.jacobian.T
         spread = self.jacobian @ self.factor @ self.factor.T
-        gain = np.linalg.solve(spread @ self.jacobian.T, spread)
+        gain = np.linalg.solve(spread @ self.jacobian.T + np.diag(_RIDGE * self.noise**2), spread)
         for _ in range(_CORRECTIONS):
             z = z + np.clip((wanted - predict(z)) @ gain, -_MAX_STEP, _MAX_STEP)
         return z

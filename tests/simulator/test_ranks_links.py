@@ -1,5 +1,7 @@
 """Messages on links: cut-through, queues, the collapse of an uplink, forwarding while it arrives; all by hand."""
 
+import itertools
+
 import pytest
 import simpy
 
@@ -106,7 +108,7 @@ def test_every_occupation_is_recorded_and_none_overlap_on_a_link():
     assert len(seen) == sum(link.num_messages for link in network.links.values())
     for name in network.links:
         spans = sorted((start, end) for link, start, end, _ in seen if link == name)
-        for (_, end), (start, _) in zip(spans, spans[1:], strict=False):
+        for (_, end), (start, _) in itertools.pairwise(spans):
             assert start >= end - 1e-12
     assert sum(link.num_bytes for link in network.links.values() if link.spec.kind == "gpu_port") == pytest.approx(
         56 * 2e5

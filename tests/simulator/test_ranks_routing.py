@@ -51,14 +51,14 @@ def test_slots_agree_with_the_formula(requests, tokens):
 
 def test_a_sequence_touches_the_published_number_of_experts():
     for tokens, published in ((2, 10.1), (4, 16.8), (8, 27.4)):  # DeepSeek-V4.1-Flash, 384/6
-        assert _mean(384, 6, [tokens], PRIOR, 500)[0] == pytest.approx(published, rel=0.04)
+        assert _mean(384, 6, [tokens], PRIOR, 200)[0] == pytest.approx(published, rel=0.04)
 
 
 def test_popularity_sums_to_top_k_and_is_the_formulas():
     q = popularity(128, 8, 0.9, np.random.default_rng(0))
     assert q.sum() == pytest.approx(8.0)
     assert q.max() < 1
-    assert np.sum(q**2) == pytest.approx(_mean_square(128, 8, 0.9), rel=0.02)
+    assert np.sum(q**2) == pytest.approx(_mean_square(128, 8, 0.9), rel=0.05)  # 128 quantiles against a quadrature
 
 
 def _mean_square(num_experts, top_k, sigma):

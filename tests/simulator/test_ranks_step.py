@@ -1,6 +1,7 @@
 """The whole step on the ranks: agreement with hwmodel, accounts that add up, what was asked is what runs."""
 
 import dataclasses
+import itertools
 import json
 from pathlib import Path
 
@@ -211,7 +212,7 @@ def test_the_trace_has_a_row_for_each_rank_and_link_and_its_spans_fill_the_step(
     for rank in range(4):
         mine = sorted((e["ts"], e["dur"]) for e in events if e["ph"] == "X" and e["pid"] == 1 and e["tid"] == rank)
         assert sum(duration for _, duration in mine) == pytest.approx(result.step_s * 1e6, rel=1e-3)
-        for (start, duration), (after, _) in zip(mine, mine[1:], strict=False):
+        for (start, duration), (after, _) in itertools.pairwise(mine):
             assert after >= start + duration - 0.01
     busy = sum(e["dur"] for e in events if e["ph"] == "X" and e["pid"] == 2)
     assert busy == pytest.approx(1e6 * sum(link.busy_s for link in result.links), rel=1e-2)
