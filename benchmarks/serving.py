@@ -88,9 +88,9 @@ def growth(deployment: Deployment) -> None:
     """Time for ten times the requests."""
     few = min(run_s(task(deployment, 64, FEW), "speculative")[0] for _ in range(REPEATS))
     many = min(run_s(task(deployment, 64, MANY), "speculative")[0] for _ in range(2))
-    print(
-        f"{_verdict(many / few <= MOST_TIME_RATIO)} {MANY} requests take {many / few:.1f} times {FEW} ({few:.2f} s), allowed {MOST_TIME_RATIO:g}"
-    )
+    ratio = many / few
+    verdict = _verdict(ratio <= MOST_TIME_RATIO)
+    print(f"{verdict} {MANY} requests take {ratio:.1f} times {FEW} ({few:.2f} s), allowed {MOST_TIME_RATIO:g}")
 
 
 def memory() -> None:
@@ -101,9 +101,8 @@ def memory() -> None:
         peaks[count] = peak_bytes(count)
         print(f"     {count} requests at C=256: peak {peaks[count] / 1e6:.0f} MB, {time.process_time() - start:.0f} s")
     ratio = peaks[MEMORY_MANY] / peaks[MEMORY_FEW]
-    print(
-        f"{_verdict(ratio <= MOST_MEMORY_RATIO)} {ratio:.2f} times the memory for {MEMORY_MANY // MEMORY_FEW} times the requests, allowed 1.3"
-    )
+    verdict, times = _verdict(ratio <= MOST_MEMORY_RATIO), MEMORY_MANY // MEMORY_FEW
+    print(f"{verdict} {ratio:.2f} times the memory for {times} times the requests, allowed {MOST_MEMORY_RATIO:g}")
 
 
 def peak_bytes(num_requests: int) -> float:

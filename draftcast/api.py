@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from draftcast.expand import expand
+from draftcast.expand import expand, stated
 from simulator.choose import choose
 from simulator.deployment import Deployment, load_deployment
 from simulator.predict import predict, whatif
@@ -27,6 +27,6 @@ def load(
     """
     if isinstance(source, Mapping):
         return load_deployment(source, overrides)
-    expanded = expand(str(source))
     named = [f"{key}={value}" for key, value in (("hardware.gpu", gpu), ("model.config", model)) if value is not None]
+    expanded = expand(str(source), version=stated(overrides, "engine.version"))
     return load_deployment(expanded.source, (*named, *overrides), expanded.notes)

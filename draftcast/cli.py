@@ -1,5 +1,7 @@
 """The lazy group of commands: names and one-line helps are known here, a command's module is imported when it runs."""
 
+import contextlib
+import errno
 import importlib
 import os
 import sys
@@ -8,6 +10,7 @@ from typing import Any
 import click
 
 from draftcast import __version__
+from draftcast.start import INTERRUPTED_EXIT_CODE
 from draftcast.text import one_line
 from hwmodel.errors import DraftcastError
 
@@ -23,8 +26,10 @@ COMMANDS = {
     "allreduce": "How long one AllReduce takes, by its size.",
     "list": "The names that files and options take.",
 }
-INTERRUPTED_EXIT_CODE = 130  # 128 + SIGINT, as shells report it
 BROKEN_PIPE_EXIT_CODE = 141  # 128 + SIGPIPE
+
+# What writing to a full, failing or closed file ends with.
+_NOT_WRITTEN = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
 
 
 class Interrupted(click.ClickException):
@@ -94,6 +99,9 @@ def cli() -> None:
 
 def main() -> int:
     """The process's exit code: 0 done, 1 a stated error, 2 wrong usage, 130 interrupted."""
+    if sys.stdout is None:  # closed by whoever started this
+        _show(click.ClickException("standard output is closed: the answer cannot be written; allowed: > FILE"))
+        return 1
     # The matrices here are small: starting a pool of threads takes longer than all products together.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     for stream in (sys.stdout, sys.stderr):
@@ -103,13 +111,34 @@ def main() -> int:
         status = cli.main(prog_name="draftcast", standalone_mode=False)
         sys.stdout.flush()
     except click.ClickException as error:
-        error.show()
+        _show(error)
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
-        Interrupted().show()
+        _show(Interrupted())
         return INTERRUPTED_EXIT_CODE
     except BrokenPipeError:
-        # The reader is gone: Python's own flush at exit would complain about the rest.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard_output()
         return BROKEN_PIPE_EXIT_CODE
+    except OSError as error:
+        if error.errno not in _NOT_WRITTEN or error.filename is not None:  # with a name it is not about the output
+            raise
+        _discard_output()
+        _show(click.ClickException(f"the output cannot be written: {error.strerror}; what was written is incomplete"))
+        return 1
     return status if isinstance(status, int) else 0
+
+
+def _show(error: click.ClickException) -> None:
+    """The error on stderr, if that can be written."""
+    with contextlib.suppress(OSError):
+        error.show()
+
+
+def _discard_output() -> None:
+    """Sends what is still to be written nowhere: Python's own flush at exit would complain about it."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (AttributeError, OSError):  # None where it is closed
+            with contextlib.suppress(AttributeError, OSError):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

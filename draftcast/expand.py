@@ -1,12 +1,13 @@
 """Launch texts turned into tables of the deployment file, before anything below the front door sees them."""
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from hwmodel.errors import InputError
+from hwmodel.files import open_regular
 from hwmodel.units import MB
 
 MAX_FILE_BYTES = int(MB)  # a deployment file is 1 kB; what is larger is left to the loader, which refuses it
@@ -36,25 +37,36 @@ class Expanded:
             raise InputError(f"the launch does not say {key}; allowed: {option} NAME, or --set {key}=NAME")
 
 
-def expand(source: str, launch: str | None = None) -> Expanded:
+def expand(source: str, launch: str | None = None, version: str | None = None) -> Expanded:
     """The deployment behind `source`: the path of a TOML file, or a launch command, unit, compose file or manifest.
 
-    `launch` names one where the source holds several.
+    `launch` names one where the source holds several; `version` is the engine's where nothing else states it.
     `[engine] launch` inside a TOML file is expanded as well; keys written beside it must agree with what it says.
     """
     if not source.endswith(".toml"):
         from validate.launch.deployment_keys import deployment_from_launch, looks_like_launch
 
         if looks_like_launch(source):
-            keys = deployment_from_launch(source, launch)
+            keys = deployment_from_launch(source, launch, version)
             return Expanded(source, {name: dict(table) for name, table in keys.tables.items()}, tuple(keys.notes))
-    return _merged(source, launch) if _names_a_launch(Path(source)) else Expanded(source)
+    if _names_a_launch(Path(source)):
+        return _merged(source, launch, version)
+    if launch is not None:
+        raise InputError(f"--launch: got {launch!r}, but {source} holds no launch; allowed: without --launch")
+    return Expanded(source)
+
+
+def stated(overrides: Sequence[str], key: str) -> str | None:
+    """What the last of `overrides` says about `key`; None where none does, or where it puts the default back."""
+    pairs = (text.partition("=") for text in overrides)
+    values = [value.strip() for name, _, value in pairs if name.strip() == key]
+    return (values[-1] or None) if values else None
 
 
 def _names_a_launch(path: Path) -> bool:
     """Whether the file's `[engine]` has `launch`; False also for a faulty file, whose faults the loader states."""
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             content = file.read(MAX_FILE_BYTES + 1)
         if b"launch" not in content or len(content) > MAX_FILE_BYTES:
             return False  # the usual case, without parsing the file a second time
@@ -64,7 +76,7 @@ def _names_a_launch(path: Path) -> bool:
     return isinstance(engine, dict) and isinstance(engine.get("launch"), str)
 
 
-def _merged(path: str, name: str | None) -> Expanded:
+def _merged(path: str, name: str | None, version: str | None) -> Expanded:
     """The file's tables with what its launch says.
 
     The launch is what runs now, the file may ask about another model or drafter: there the file's word stands.
@@ -73,7 +85,10 @@ def _merged(path: str, name: str | None) -> Expanded:
     from validate.launch.deployment_keys import deployment_from_launch
 
     tables = _read_tables(path)
-    keys = deployment_from_launch(tables["engine"].pop("launch"), name)
+    written = tables["engine"].get("version")
+    keys = deployment_from_launch(
+        tables["engine"].pop("launch"), name, version or (written if isinstance(written, str) else None)
+    )
     launched = keys.tables
     _add(_table(tables, "engine", path), launched.get("engine", {}))
     if "draft_model" in _table(tables, "speculation", path):

@@ -41,11 +41,11 @@ class Request:
 
         `method` is laid over like a key, so that what `--set` says about acceptance is kept: it is meant for it.
         """
-        from draftcast.expand import expand
+        from draftcast.expand import expand, stated
         from simulator.deployment import load_deployment
 
-        expanded = expand(self.source, self.launch)
         overrides = (*self.named_overrides(method), *self.overrides)
+        expanded = expand(self.source, self.launch, stated(overrides, "engine.version"))
         for key, option in (("hardware.gpu", "--gpu"), ("model.config", "--model")):
             expanded.require(key, any(item.startswith(f"{key}=") for item in overrides), option)
         return load_deployment(expanded.source, overrides, expanded.notes)

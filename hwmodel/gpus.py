@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from hwmodel.errors import InputError, UnknownNameError
+from hwmodel.files import open_regular
 from hwmodel.hf.fields import one_line, shown
 from hwmodel.specs import Gpu
 from hwmodel.units import GB, MB, MIB, TERA
@@ -83,7 +84,7 @@ def _bad(where: str | Path, message: str) -> InputError:
 
 def _read(path: Path) -> Mapping[str, object]:
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             raw = file.read(_MAX_CARD_BYTES + 1)
     except (OSError, ValueError) as error:
         raise _bad(path, f"{getattr(error, 'strerror', None) or error}; allowed: a TOML file") from None

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from hwmodel.errors import InputError, UnknownNameError
+from hwmodel.files import open_regular
 from hwmodel.hf.fields import one_line, shown
 from hwmodel.hf.shape import shape_from_config
 from hwmodel.specs import ModelShape
@@ -39,11 +40,13 @@ def load_model(name_or_path: str) -> ModelShape:
             return _from_card(shipped, name.lower())
     path = Path(name)
     try:
-        is_directory, is_file = path.is_dir(), path.is_file()
+        is_directory, is_file, exists = path.is_dir(), path.is_file(), path.exists()
     except (OSError, ValueError):  # a name too long for a path, or one with a NUL
-        is_directory, is_file = False, False
+        is_directory, is_file, exists = False, False, False
     if is_directory and name:
         return _from_directory(path)
+    if not is_file and exists:
+        raise _bad(f"file {path}: not a regular file; allowed: a {_CONFIG_FILE}, its directory, or a TOML card")
     if not is_file:
         raise _unknown(name)
     if path.suffix == ".toml":
@@ -110,7 +113,7 @@ def _unknown(name: str) -> InputError:
 
 def _read(path: Path) -> str:
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             raw = file.read(_MAX_CONFIG_BYTES + 1)
     except OSError as error:
         raise _bad(f"file {path}: {error.strerror}; allowed: a readable JSON or TOML file") from None

@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 from hwmodel.errors import InputError
+from hwmodel.files import open_regular
 from simulator.deployment.keys import short
 from simulator.deployment.speculation import MAX_DRAFT_TOKENS
 
@@ -46,7 +47,7 @@ def read_replay(path: str, num_speculative_tokens: int | None) -> Counted:
 
 def _results(path: str) -> list[Any]:
     try:
-        with open(path, "rb") as file:
+        with open_regular(path) as file:
             data = file.read(_MAX_REPLAY_BYTES + 1)
         parsed = json.loads(data) if len(data) <= _MAX_REPLAY_BYTES else None
     except OSError as problem:

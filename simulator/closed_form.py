@@ -152,8 +152,13 @@ class PrefillCost:
         return PrefillCost(self.added_s[:, index], self.steps[index])
 
 
-def baseline_step(system: System, p: Parameters, sequences: Array, context_tokens: Any) -> StepCost:
-    """The step without speculation for `sequences` requests per replica; parts `(num_draws, num_cells)`."""
+def baseline_step(
+    system: System, p: Parameters, sequences: Array, context_tokens: Any, *, detail: bool = True
+) -> StepCost:
+    """The step without speculation for `sequences` requests per replica; parts `(num_draws, num_cells)`.
+
+    Without `detail` there is one part, the whole step: what thousands of draws need, at half the time.
+    """
     mode = system.mode(0)
     rows = _padded(mode, sequences, True, 1)
     batch = decode_batch(sequences, sequences, np.ones_like(sequences), context_tokens, rows)
@@ -166,7 +171,7 @@ def baseline_step(system: System, p: Parameters, sequences: Array, context_token
         loses_async=False,
         rows_as_prefill=False,
     )
-    return _finished(engine_parts(system.work, system.machine, batch, p, step), batch, p)
+    return _finished(engine_parts(system.work, system.machine, batch, p, step), batch, p, detail)
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +181,7 @@ class _Drafting:
     system: System
     lengths: NDArray[np.int_]
     sequences: Array
+    detail: bool
 
     @property
     def mode(self) -> EngineMode:
@@ -221,19 +227,21 @@ def speculative_step(
 ) -> StepCost:
     """The mean step with speculation for cells of draft length and requests per replica.
 
-    Parts have shape `(num_draws, num_cells)`.
+    Parts have shape `(num_draws, num_cells)`; for more than one draw there is one, the whole step.
     """
+    detail = np.size(p.kernel_floor_s) == 1
     groups: dict[tuple[Any, ...], list[int]] = {}
     for i, k in enumerate(lengths):
         groups.setdefault(_signature(system.mode(int(k))), []).append(i)
     if len(groups) == 1:
-        return _group_step(_Drafting(system, lengths, sequences), p, draft_probability)
+        return _group_step(_Drafting(system, lengths, sequences, detail), p, draft_probability)
     costs = {}
     for index in groups.values():
-        costs[tuple(index)] = _group_step(_Drafting(system, lengths[index], sequences[index]), p, draft_probability)
+        group = _Drafting(system, lengths[index], sequences[index], detail)
+        costs[tuple(index)] = _group_step(group, p, draft_probability)
     order = np.argsort([i for index in groups.values() for i in index])
-    joined = {name: np.concatenate([c.parts_s[name] for c in costs.values()], axis=1)[:, order] for name in STEP_PARTS}
-    return StepCost(joined)
+    parts = [cost.parts_s for cost in costs.values()]
+    return StepCost({name: np.concatenate([each[name] for each in parts], axis=1)[:, order] for name in parts[0]})
 
 
 def _group_step(drafting: _Drafting, p: Parameters, draft_probability: Any) -> StepCost:
@@ -247,7 +255,7 @@ def _group_step(drafting: _Drafting, p: Parameters, draft_probability: Any) -> S
     drafted = np.minimum(np.maximum(drafted, np.minimum(sequences, 1.0)), sequences)
     idle, busy = _idle_step(drafting, p), _drafted_step(drafting, p, drafted, uniform=False)
     return StepCost(
-        {name: busy.parts_s[name] + nobody * (idle.parts_s[name] - busy.parts_s[name]) for name in STEP_PARTS}
+        {name: busy.parts_s[name] + nobody * (idle.parts_s[name] - busy.parts_s[name]) for name in busy.parts_s}
     )
 
 
@@ -261,7 +269,7 @@ def _drafted_step(drafting: _Drafting, p: Parameters, drafted: Any, *, uniform: 
     parts = engine_parts(system.work, system.machine, batch, p, drafting.step_mode(uniform))
     extra = DCP_DRAFT_PASS_S if system.parallel.decode_context > 1 else 0.0
     parts["drafter"] = draft_time_s(system.drafter, batch, p, decode_context_extra_s=extra)
-    return _finished(parts, batch, p)
+    return _finished(parts, batch, p, drafting.detail)
 
 
 def _idle_step(drafting: _Drafting, p: Parameters) -> StepCost:
@@ -277,13 +285,13 @@ def _idle_step(drafting: _Drafting, p: Parameters) -> StepCost:
     order = {key: j for j, key in enumerate(place)}
     index = [order[key] for key in keys]
     loads, first = drafting.sequences[list(place.values())], drafting.lengths[list(place.values())]
-    once = _Drafting(system, first, loads)
+    once = _Drafting(system, first, loads, drafting.detail)
     batch = decode_batch(loads, loads, np.ones_like(loads), system.context_tokens, once.rows(loads, False))
     mode = replace(once.step_mode(False), rows_as_prefill=False)
     parts = engine_parts(system.work, system.machine, batch, p, mode)
     search = decode_batch(loads, loads, np.full_like(loads, 2.0), system.context_tokens, batch.rows)
     parts["drafter"] = draft_time_s(system.drafter, search, p)
-    cost = _finished(parts, batch, p)
+    cost = _finished(parts, batch, p, drafting.detail)
     return StepCost({name: part[:, index] for name, part in cost.parts_s.items()})
 
 
@@ -293,12 +301,16 @@ def _padded(mode: EngineMode, tokens: Array, uniform: bool, query_len: int) -> A
     return np.asarray(np.maximum(np.asarray(rows, dtype=float), tokens))
 
 
-def _finished(parts: dict[str, Any], batch: Batch, p: Parameters) -> StepCost:
+def _finished(parts: dict[str, Any], batch: Batch, p: Parameters, detail: bool) -> StepCost:
+    """The parts with one shape, or their sum as the only part."""
     draws = max(
         np.size(p.kernel_floor_s),
         *(np.shape(parts[name])[0] if np.ndim(parts[name]) == 2 else 1 for name in STEP_PARTS),
     )
     shape = (draws, len(batch.query_tokens))
+    if not detail:
+        small_first = sorted((np.asarray(parts[name], dtype=float) for name in STEP_PARTS), key=np.size)
+        return StepCost({"step": np.broadcast_to(sum(small_first[1:], start=small_first[0]), shape)})
     return StepCost({name: np.broadcast_to(np.asarray(parts[name], dtype=float), shape) for name in STEP_PARTS})
 
 
@@ -397,7 +409,8 @@ def evaluate(
     caps = {k: capacity(system, k, kv_cache_tokens) for k in {0, *(cell.num_speculative_tokens for cell in cells)}}
     loads = sorted({cell.concurrency for cell in cells})
     base_load = Load.of(loads, [caps[0]] * len(loads))
-    step = baseline_step(system, p, base_load.sequences(system), system.context_tokens)
+    detail = np.size(p.kernel_floor_s) == 1
+    step = baseline_step(system, p, base_load.sequences(system), system.context_tokens, detail=detail)
     prefill = prefill_cost(system, p, base_load.sequences(system), step.total_s)
     base = arm(system, step, prefill, 1.0, base_load)
     index = np.array([loads.index(cell.concurrency) for cell in cells])
@@ -450,7 +463,9 @@ def _merged(baseline: ArmResult, spec: ArmResult, drafting: Sequence[int]) -> Ar
         ttft_s=merge(baseline.ttft_s, spec.ttft_s),
         throughput_tokens_per_s=merge(baseline.throughput_tokens_per_s, spec.throughput_tokens_per_s),
         tokens_per_step=merge(baseline.tokens_per_step, spec.tokens_per_step),
-        parts_s={name: merge(part, spec.parts_s[name]) for name, part in baseline.parts_s.items()},
+        parts_s={
+            name: merge(part, spec.parts_s[name]) for name, part in baseline.parts_s.items() if name in spec.parts_s
+        },
         running=running,
         limited_by=tuple(limits),
     )

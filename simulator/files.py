@@ -1,8 +1,7 @@
 """Texts that the user points at, read with one-line errors and a limit."""
 
-from pathlib import Path
-
 from hwmodel.errors import InputError
+from hwmodel.files import open_regular
 from hwmodel.units import MB
 
 MAX_TEXT_BYTES = int(4 * MB)  # outputs of command-line tools are a few kB
@@ -11,7 +10,7 @@ MAX_TEXT_BYTES = int(4 * MB)  # outputs of command-line tools are a few kB
 def read_text(path: str) -> str:
     """The file's text; `InputError` when it cannot be read, is no UTF-8 or is larger than `MAX_TEXT_BYTES`."""
     try:
-        with Path(path).open("rb") as file:
+        with open_regular(path) as file:
             content = file.read(MAX_TEXT_BYTES + 1)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error

@@ -93,8 +93,8 @@ def _experts(experts: Mapping[str, Any] | None, page: Page) -> None:
     if experts is None:
         return
     page.text(
-        f"Experts: {experts['tokens']} tokens reach {significant(experts['sampled'])} of {experts['num_experts']}"
-        f" a layer ({experts['sampled_min']} to {experts['sampled_max']} as drawn; the formula says"
+        f"Experts a layer for {experts['tokens']} token rows: {significant(experts['sampled'])} of"
+        f" {experts['num_experts']} ({experts['sampled_min']} to {experts['sampled_max']} as drawn; the formula says"
         f" {significant(experts['expected'])})"
         + (
             f", the busiest rank {significant(experts['busiest_rank_over_mean'])} times the mean."

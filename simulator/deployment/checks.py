@@ -22,6 +22,15 @@ def check(deployment: Deployment) -> None:
             raise InputError(problem)
 
 
+def _launch_problems(deployment: Deployment) -> Iterator[str]:
+    """A launch is expanded into keys before anything is checked: one that is still there would be ignored."""
+    if deployment.engine.launch is not None:
+        yield (
+            f"engine.launch: got '{short(deployment.engine.launch)}' where no launch is read, "
+            "allowed: the launch as DEPLOYMENT, or written in the deployment file"
+        )
+
+
 def _parallel_problems(deployment: Deployment) -> Iterator[str]:
     engine, num_gpus = deployment.engine, deployment.hardware.num_gpus
     if num_gpus is not None and deployment.num_gpus_used > num_gpus:
@@ -147,6 +156,7 @@ def _file_problems(deployment: Deployment) -> Iterator[str]:
 
 
 _CHECKS: tuple[Callable[[Deployment], Iterator[str]], ...] = (
+    _launch_problems,
     _parallel_problems,
     _speculation_problems,
     _launch_config_problems,

@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from hwmodel.errors import InputError, UnknownNameError
+from hwmodel.files import open_regular
 from simulator.deployment.checks import check
 from simulator.deployment.keys import short
 from simulator.deployment.overrides import Tables, drop_own_keys, lay_over
@@ -108,7 +109,7 @@ def read_tables(path: str | Path) -> Tables:
 def _read_text(path: str | Path) -> str:
     shown = short(str(path), _SHOWN_PATH)
     try:
-        with open(path, "rb") as file:
+        with open_regular(path) as file:
             data = file.read(_MAX_FILE_BYTES + 1)
     except IsADirectoryError:
         raise InputError(f"{shown}: is a directory, allowed: a deployment file (TOML)") from None
@@ -116,7 +117,7 @@ def _read_text(path: str | Path) -> str:
         raise InputError(f"{shown}: no such file, allowed: a deployment file (TOML)") from None
     except (OSError, ValueError) as problem:
         reason = getattr(problem, "strerror", None) or problem
-        raise InputError(f"{shown}: cannot be read: {reason}") from None
+        raise InputError(f"{shown}: cannot be read: {reason}, allowed: a deployment file (TOML)") from None
     if len(data) > _MAX_FILE_BYTES:
         raise InputError(f"{shown}: larger than {_MAX_FILE_BYTES} bytes, allowed: a deployment file (TOML)")
     try:

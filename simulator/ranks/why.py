@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from hwmodel.link_constants import protocol
 from hwmodel.units import GB, KIB, MS, US
+from simulator.ranks.reduce_plan import group_members
 from simulator.ranks.report import AllReduceReport
 from simulator.ranks.topology_graph import Box
 
@@ -21,7 +22,8 @@ def sentences(
     planner = simulation.planner
     if planner is None or not allreduce.count:
         return ["One rank: nothing is reduced."]
-    lines = [_composition(planner.box, allreduce), *_alternatives(planner.box, allreduce)]
+    group = group_members(planner.box, simulation.cell.system.parallel.tensor)
+    lines = [_composition(planner.box, group, allreduce), *_alternatives(planner.box, allreduce)]
     lines += _calibration(allreduce)
     if jitter:
         lines.append(
@@ -33,7 +35,7 @@ def sentences(
     return lines
 
 
-def _composition(box: Box, allreduce: AllReduceReport) -> str:
+def _composition(box: Box, group: Sequence[int], allreduce: AllReduceReport) -> str:
     size = f"{allreduce.bytes / KIB:.0f} KiB"
     takes = f"takes {allreduce.nccl_tests_s / US:.1f} us on {box.description}"
     text = f"One AllReduce of {size} ({allreduce.algorithm}) {takes}"
@@ -41,16 +43,16 @@ def _composition(box: Box, allreduce: AllReduceReport) -> str:
     if name[0] != "ring":
         return text + "."
     kind = protocol(name[1].lower())
-    order = box.order
-    edges = [(order[i], order[(i + 1) % len(order)]) for i in range(len(order))]
-    wire = sum(box.latency_s(*edge) for edge in edges) / len(edges)
+    edges = [(group[i], group[(i + 1) % len(group)]) for i in range(len(group))]
+    way_s = sum(box.latency_s(*edge) for edge in edges) / len(edges)
     far = sum(box.crossings[edge] == "socket_link" for edge in edges)
-    each = kind.hop_s + kind.fence_s + wire
+    hops, own_s = 2 * (len(edges) - 1), kind.hop_s + kind.fence_s
+    bytes_s = max((allreduce.published_links_s or 0.0) - kind.base_s - hops * (own_s + way_s), 0.0)
     crossing = f", {far} of {len(edges)} hops between the sockets" if far else ""
     return (
-        f"{text}: {2 * (len(order) - 1)} hops of {each / US:.1f} us ({(kind.hop_s + kind.fence_s) / US:.1f} of it the"
-        f" {name[1]} protocol, {wire / US:.2f} the way{crossing}) on the links as published, and"
-        f" {kind.base_s / US:.1f} us for the kernel."
+        f"{text}. On the links as published: {hops} hops of {(own_s + way_s) / US:.1f} us ({own_s / US:.1f} of it the"
+        f" {name[1]} protocol, {way_s / US:.2f} the way{crossing}), {kind.base_s / US:.1f} us for the kernel and"
+        f" {bytes_s / US:.1f} for the bytes; times {allreduce.calibration:.2f}, which is what is known of this machine."
     )
 
 

@@ -1,7 +1,7 @@
 """Which drafts are accepted in the next steps of every running request: sampled, or read from recorded steps."""
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,7 @@ from simulator.serving.running_batch import RunningBatch
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
+Counts = NDArray[Any]  # of a step: one byte holds more than the longest draft
 _STREAMS = 3  # acceptance, ends of stretches, what a new stretch is like
 
 
@@ -30,7 +31,7 @@ _STREAMS = 3  # acceptance, ends of stretches, what a new stretch is like
 class Outcome:
     """The next steps of each row: `accepted` tokens `(steps, rows)`, and how many were drafted (0: no draft)."""
 
-    accepted: Ints
+    accepted: Counts
     drafted: Ints | int  # (steps, rows), or one number for all
     stretch: Ints | None = None  # (steps, rows): beginning of the stretch that each step belongs to
 
@@ -80,7 +81,7 @@ class NoDrafts:
 
     def outcomes(self, batch: RunningBatch, num_steps: int, lengths: "int | Ints") -> Outcome:
         """Nothing drafted, nothing accepted."""
-        return Outcome(np.zeros((num_steps, len(batch)), dtype=np.int64), 0)
+        return Outcome(np.zeros((num_steps, len(batch)), dtype=np.int8), 0)
 
     def survival(self, batch: RunningBatch) -> Array:
         """Nothing to survive, `(rows, 0)`."""
@@ -123,10 +124,10 @@ class SampledAcceptance:
         if batch.version != self._version:
             self._version, self._thresholds = batch.version, self._by_position[:, batch.levels]
         accepted = np.zeros(position.shape, dtype=np.int8)
-        for limit in self._thresholds[: int(np.max(lengths))]:
+        for limit in self._thresholds[: longest(lengths)]:
             accepted += position < limit
         found = None if self._always else low(bits) < self._draft_below
-        return _outcome(accepted.astype(np.int64), lengths, found)
+        return _outcome(accepted, lengths, found)
 
     def survival(self, batch: RunningBatch) -> Array:
         """S_1..S_k of every row, `(rows, k)`, times the probability of a draft."""
@@ -139,8 +140,8 @@ class SampledAcceptance:
         kind = words(batch.keys ^ self._salts[2], begun)
         num_stretches = self._limits.shape[1]
         stretch = (high(kind) * np.uint64(num_stretches) / HALF_RANGE).astype(np.int64)
-        accepted = np.zeros(position.shape, dtype=np.int64)
-        for i in range(int(np.max(lengths))):
+        accepted = np.zeros(position.shape, dtype=np.int8)
+        for i in range(longest(lengths)):
             accepted += position < self._limits[batch.levels, stretch, i]
         found = None if self._always else low(kind) < self._draft_below
         outcome = _outcome(accepted, lengths, found)
@@ -148,7 +149,12 @@ class SampledAcceptance:
         return outcome
 
 
-def _outcome(accepted: Ints, lengths: "int | Ints", found: NDArray[np.bool_] | None) -> Outcome:
+def longest(lengths: "int | Ints") -> int:
+    """The longest of these drafts."""
+    return lengths if isinstance(lengths, int) else int(lengths.max())
+
+
+def _outcome(accepted: Counts, lengths: "int | Ints", found: NDArray[np.bool_] | None) -> Outcome:
     """The outcome for drafts of these lengths, where `found` says which steps have one (None: all)."""
     if not isinstance(lengths, int):
         accepted = np.minimum(accepted, lengths)

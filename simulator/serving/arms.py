@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 import simpy
 
 from hwmodel.errors import InputError
-from hwmodel.units import GB
 from simulator.closed_form import Cell, capacity
 from simulator.serving import clients
 from simulator.serving.acceptance_sampling import AcceptanceSource
@@ -52,10 +51,7 @@ class Arm:
         system = self.study.system
         cap = capacity(system, self.length, self.study.kv_cache_tokens)
         if cap.limited_by == "does_not_fit":
-            raise InputError(
-                f"simulate: the {self.name} arm does not fit in memory (weights {cap.memory.weight_bytes / GB:.1f} GB a"
-                f" GPU, {cap.memory.budget_bytes / GB:.1f} GB usable), allowed: a deployment that fits"
-            )
+            raise InputError(f"simulate: the {self.name} arm would not start: {cap.reason}; allowed: one that fits")
         mode, engine = system.mode(self.length), system.deployment.engine
         stages = system.parallel.pipeline
         size = engine.block_size or mode.block_size
@@ -110,6 +106,9 @@ class Load:
         if not arrivals.closed and self.engines > 1:
             arrivals = replace(arrivals, rate_per_s=arrivals.rate_per_s / self.engines)
         everyone = requests(arrivals, study.deployment.workload, self.num_requests * self._stride, self.seed)
+        if self._stride == 1:
+            yield from everyone
+            return
         for spec in everyone:
             if spec.number % self._stride == 0:
                 yield replace(spec, number=spec.number // self._stride)

@@ -5,13 +5,14 @@ the draws of acceptance. A block ends with the first step in which a request fin
 the next event of the calendar happens.
 """
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 import simpy
 from numpy.typing import NDArray
 
-from simulator.serving.acceptance_sampling import AcceptanceSource, Outcome
+from simulator.serving.acceptance_sampling import AcceptanceSource, Outcome, longest
 from simulator.serving.metrics import ArmMetrics
 from simulator.serving.policies import Policy
 from simulator.serving.scheduler import Scheduler
@@ -32,13 +33,16 @@ class Block:
 
     outcome: Outcome
     total: Ints  # (steps, rows) tokens emitted from the start of the block, not cut at the limit
+    sums: Ints  # (steps,) of all rows
     seconds: Array  # (steps,)
     ends_s: Array
     active: NDArray[np.bool_] | None = None  # rows that take part; None: all
 
     def first(self, steps: int) -> "Block":
         """The block cut to its first steps."""
-        return Block(self.outcome, self.total[:steps], self.seconds[:steps], self.ends_s[:steps], self.active)
+        return Block(
+            self.outcome, self.total[:steps], self.sums[:steps], self.seconds[:steps], self.ends_s[:steps], self.active
+        )
 
     @property
     def num_active(self) -> int:
@@ -73,40 +77,42 @@ class DecodePlanner:
         """The next decode steps in which nothing has to be decided; None when even the first needs a decision."""
         batch = self.scheduler.batch
         lengths, holds = self.lengths()
-        longest = int(np.max(lengths))
-        steps = min(self._room(longest), self._worth_computing(holds))
+        most = longest(lengths)
+        steps = min(self._room(most), self._worth_computing(holds))
         if steps < 1:
             return None
         rows = len(batch)
         outcome = self.acceptance.outcomes(batch, steps, lengths)
-        total = np.add.accumulate(outcome.accepted + 1, axis=0)
+        total = np.add.accumulate(outcome.accepted + 1, axis=0, dtype=np.int64)
+        sums = np.add.reduce(total, axis=1)
         done = np.logical_or.reduce(total >= batch.left, axis=1)
         first = int(done.argmax())
         if done[first]:
             steps = first + 1
         context = np.empty(steps)
-        context[0] = int(np.add.reduce(batch.context))
-        context[1:] = context[0] + np.add.reduce(total[: steps - 1], axis=1)
+        context[0] = batch.context_sum
+        np.add(sums[: steps - 1], batch.context_sum, out=context[1:])
         drafted, tokens = outcome.rows_with_draft(rows), outcome.tokens(rows)
         seconds = self.times.decode_s(rows, _first(drafted, steps), _first(tokens, steps), context / rows)
         ends = self.env.now + np.add.accumulate(seconds)
         steps = min(steps, 1 + int(ends.searchsorted(self.env.peek())))
-        steps = self._with_blocks(total, steps, longest)
+        steps = self._with_blocks(total, steps, most)
         if steps == 0:
             return None
-        return Block(outcome, total[:steps], seconds[:steps], ends[:steps])
+        return Block(outcome, total[:steps], sums[:steps], seconds[:steps], ends[:steps])
 
     def plan_one(self) -> Block:
         """The decode rows of one step, not timed: drafts cut and rows left out by the budget, rows preempted."""
         batch = self.scheduler.batch
         if not len(batch):
             none = np.zeros((1, 0), dtype=np.int64)
-            return Block(Outcome(none, 0), none, _UNTIMED, _UNTIMED)
+            return Block(Outcome(none, 0), none, none.sum(axis=1), _UNTIMED, _UNTIMED)
         lengths, _ = self.lengths()
         outcome = self.acceptance.outcomes(batch, 1, lengths)
-        longest = int(np.max(lengths))
-        if self._room(longest) and self._with_blocks(outcome.accepted, 1, longest):
-            return Block(outcome, outcome.accepted + 1, _UNTIMED, _UNTIMED)
+        most = longest(lengths)
+        if self._room(most) and self._with_blocks(outcome.accepted, 1, most):
+            total = np.add(outcome.accepted, 1, dtype=np.int64)
+            return Block(outcome, total, np.add.reduce(total, axis=1), _UNTIMED, _UNTIMED)
         return self._tight(outcome)
 
     def _tight(self, outcome: Outcome) -> Block:
@@ -125,16 +131,17 @@ class DecodePlanner:
         if left is not None:
             outcome, active = outcome.rows(left), active[left]
         outcome.accepted = outcome.accepted * active
-        return Block(outcome, outcome.accepted + active, _UNTIMED, _UNTIMED, active)
+        total = np.add(outcome.accepted, active, dtype=np.int64)
+        return Block(outcome, total, total.sum(axis=1), _UNTIMED, _UNTIMED, active)
 
-    def _room(self, longest: int) -> int:
+    def _room(self, most: int) -> int:
         """Steps that all rows can take with drafts of this length within token budget and context window."""
         limits, batch = self.scheduler.limits, self.scheduler.batch
-        if len(batch) * (longest + 1) > limits.max_num_batched_tokens:
+        if len(batch) * (most + 1) > limits.max_num_batched_tokens:
             return 0
-        if limits.max_model_len is None:
-            return MAX_BLOCK_STEPS
-        return max((limits.max_model_len - 1 - longest - int(batch.context.max())) // (longest + 1), 0)
+        if limits.max_model_len is None or self.scheduler.longest_request + most < limits.max_model_len:
+            return MAX_BLOCK_STEPS  # nobody gets near the end of the window
+        return max((limits.max_model_len - 1 - most - int(batch.context.max())) // (most + 1), 0)
 
     def lengths(self) -> "tuple[int | Ints, int]":
         """The policy's draft lengths for the present batch, and for how many steps they hold."""
@@ -152,11 +159,10 @@ class DecodePlanner:
     def _worth_computing(self, holds: int) -> int:
         """Steps to compute: to about where the block will end, so that little is thrown away."""
         batch = self.scheduler.batch
-        expected = int(batch.left.min() / self.tokens_per_step) + _SPARE_STEPS
-        until_event = self.env.peek() - self.env.now
-        if until_event < np.inf and self.metrics.totals.decode_steps:
-            step_s = self.metrics.totals.step_time_s / self.metrics.totals.decode_steps
-            expected = min(expected, int(2.0 * until_event / step_s) + _SPARE_STEPS)
+        expected = int(batch.least_left / self.tokens_per_step) + _SPARE_STEPS
+        totals, until_event = self.metrics.totals, self.env.peek() - self.env.now
+        if until_event < math.inf and totals.decode_steps:
+            expected = min(expected, int(2.0 * until_event * totals.decode_steps / totals.step_time_s) + _SPARE_STEPS)
         return max(min(expected, holds, self.max_block_steps, _MAX_BLOCK_CELLS // len(batch)), 1)
 
     def _with_blocks(self, total: Ints, steps: int, longest: int) -> int:

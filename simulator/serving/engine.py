@@ -166,8 +166,9 @@ class Engine:
 
     def _seconds(self, key: Key, active: NDArray[np.bool_] | None, chunks: list[Chunk]) -> float:
         """Duration of a single step."""
-        contexts = self.scheduler.batch.context if active is None else self.scheduler.batch.context[active]
-        context = float(np.add.reduce(contexts)) / key[0] if key[0] else 1.0
+        batch = self.scheduler.batch
+        total = batch.context_sum if active is None else int(batch.context[active].sum())
+        context = total / key[0] if key[0] else 1.0
         if not chunks:
             return float(self.planner.times.decode_s(*key, np.array([context]))[0])
         prompt = sum(chunk.tokens for chunk in chunks)
@@ -188,28 +189,25 @@ class Engine:
 
     def _book_rows(self, block: Block, steps: int, rows: int) -> None:
         batch, metrics, ends = self.scheduler.batch, self.metrics, block.ends_s
-        emitted = block.total[-1]
-        sums = np.add.reduce(block.total, axis=1)
-        tokens = sums.copy()
-        tokens[1:] -= sums[:-1]
-        tokens[-1] -= int(np.add.reduce(np.maximum(emitted - batch.left, 0)))
         gaps = ends[0] - batch.last_token_s
         metrics.itl.add(gaps if block.active is None else gaps[block.active])
         if steps > 1:
             metrics.itl.add(block.seconds[1:], rows)
-        drafts, draft_tokens = self._count_drafts(block, steps, rows)
-        batch.book(steps if block.active is None else block.active * steps, emitted, drafts, draft_tokens)
+        num_emitted = int(block.sums[-1])
+        drafts, draft_tokens = self._count_drafts(block, steps, num_emitted - steps * rows)
+        batch.count(steps if block.active is None else block.active * steps, drafts, draft_tokens)
+        beyond = batch.emit(block.total[-1], num_emitted)
         if block.active is None:
             batch.last_token_s[:] = ends[-1]
         else:
             batch.last_token_s[block.active] = ends[-1]
-        metrics.decoded(ends, block.seconds, tokens, rows)
-        self.planner.tokens_per_step = max(float(sums[-1]) / (rows * steps), 1.0)
+        metrics.decoded(block.seconds, rows, num_emitted - beyond)
+        metrics.emitted_until(ends, block.sums, beyond)
+        self.planner.tokens_per_step = max(num_emitted / (rows * steps), 1.0)
 
-    def _count_drafts(self, block: Block, steps: int, rows: int) -> "tuple[int | Ints, int | Ints]":
+    def _count_drafts(self, block: Block, steps: int, accepted: int) -> "tuple[int | Ints, int | Ints]":
         """Drafts and drafted tokens of the steps, for all rows alike or by row; counted in all, the policy told."""
-        outcome, totals = block.outcome, self.metrics.totals
-        accepted = int(np.add.reduce(block.total[-1])) - steps * rows
+        outcome, totals, rows = block.outcome, self.metrics.totals, block.num_active
         totals.accepted_tokens += accepted
         if outcome.stretch is not None:
             self.scheduler.batch.stretch[:] = outcome.stretch[steps - 1]
@@ -236,7 +234,7 @@ class Engine:
         request.from_prefill += 1
         request.last_token_s = now
         metrics.totals.first_tokens += 1
-        metrics.emitted(np.array([now]), np.array([1]))
+        metrics.emitted_at(now, 1)
         if request.generated >= request.output_tokens:
             self._finish(request)
         else:
@@ -245,9 +243,8 @@ class Engine:
     def _finish_rows(self) -> None:
         """Rows that have all their tokens leave."""
         batch = self.scheduler.batch
-        gone = batch.left <= 0
-        if np.logical_or.reduce(gone):
-            for request in batch.remove(gone):
+        if batch.least_left <= 0:
+            for request in batch.remove(batch.left <= 0):
                 self.metrics.totals.wasted_tokens += request.wasted
                 self._finish(request)
 

@@ -73,17 +73,27 @@ class TimeSeries:
         self._sums = np.zeros((len(names), _SERIES_BINS))
         self._covered = np.zeros(_SERIES_BINS)
         self._last = 0
+        self._open_bin, self._open_s = 0, 0.0
+        self._open = [0.0] * len(names)
 
     def add(self, start_s: float, duration_s: float, values: tuple[float, ...]) -> None:
         """These values held for `duration_s` from `start_s`; booked in the bin of the middle."""
-        middle = start_s + 0.5 * duration_s
-        index = int(middle / self.width_s)
-        while index >= _SERIES_BINS:
-            self._join()
-            index = int(middle / self.width_s)
-        self._covered[index] += duration_s
-        self._sums[:, index] += np.multiply(values, duration_s)
-        self._last = max(self._last, index)
+        index = int((start_s + 0.5 * duration_s) / self.width_s)
+        if index != self._open_bin:
+            self._book_open()
+            while index >= _SERIES_BINS:
+                self._join()
+                index = int((start_s + 0.5 * duration_s) / self.width_s)
+            self._open_bin = index
+        self._open_s += duration_s
+        self._open = [total + value * duration_s for total, value in zip(self._open, values, strict=True)]
+
+    def _book_open(self) -> None:
+        """The sums of the bin in progress join the others: plain numbers are faster than arrays until then."""
+        self._covered[self._open_bin] += self._open_s
+        self._sums[:, self._open_bin] += self._open
+        self._last = max(self._last, self._open_bin)
+        self._open, self._open_s = [0.0] * len(self.names), 0.0
 
     def _join(self) -> None:
         half = _SERIES_BINS // 2
@@ -94,6 +104,7 @@ class TimeSeries:
 
     def to_dict(self) -> dict[str, list[float]]:
         """`time_s` (the middle of each bin) and the mean of each name while the engine was at work; gaps are 0."""
+        self._book_open()
         used = slice(0, self._last + 1)
         covered = np.maximum(self._covered[used], 1e-300)
         middle = (np.arange(self._last + 1) + 0.5) * self.width_s

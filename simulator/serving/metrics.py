@@ -104,20 +104,27 @@ class ArmMetrics:
     batch_tpot_s: Array = field(default_factory=lambda: np.zeros(NUM_BATCHES))
     batch_requests: Ints = field(default_factory=lambda: np.zeros(NUM_BATCHES, dtype=np.int64))
 
-    def decoded(self, ends_s: Array, seconds: Array, tokens: Array, rows: int) -> None:
-        """Consecutive decode steps: their ends and durations, tokens emitted in each, and how many rows took part."""
+    def decoded(self, seconds: Array, rows: int, tokens: int) -> None:
+        """Consecutive decode steps of so many rows: their durations, and the tokens that came out, cut at limits."""
         totals = self.totals
         totals.decode_steps += rows * len(seconds)
-        totals.step_time_s += rows * float(seconds.sum())
-        totals.decode_tokens += int(tokens.sum())
-        self.emitted(ends_s, tokens)
+        totals.step_time_s += rows * float(np.add.reduce(seconds))
+        totals.decode_tokens += tokens
 
-    def emitted(self, ends_s: Array, tokens: Array) -> None:
-        """Tokens that came out at these times, for the throughput of the window."""
-        if ends_s[0] > self.open_s and ends_s[-1] <= self.close_s:
-            self.window_tokens += float(tokens.sum())
-        elif ends_s[-1] > self.open_s:
-            self.window_tokens += float(tokens[(ends_s > self.open_s) & (ends_s <= self.close_s)].sum())
+    def emitted_until(self, ends_s: Array, total: Ints, beyond: int) -> None:
+        """Tokens emitted up to the ends of consecutive steps, `beyond` of the last ones too many: for the window."""
+        first, last = float(ends_s[0]), float(ends_s[-1])
+        if first > self.open_s and last <= self.close_s:
+            self.window_tokens += int(total[-1]) - beyond
+        elif last > self.open_s and first <= self.close_s:
+            tokens = np.diff(total, prepend=0)
+            tokens[-1] -= beyond
+            self.window_tokens += int(tokens[(ends_s > self.open_s) & (ends_s <= self.close_s)].sum())
+
+    def emitted_at(self, time_s: float, tokens: int) -> None:
+        """Tokens that came out at one time, for the window."""
+        if self.open_s < time_s <= self.close_s:
+            self.window_tokens += tokens
 
     def finished(self, request: Request, now_s: float) -> None:
         """A request is done."""

@@ -27,6 +27,8 @@ class RunningBatch:
     stretch: Ints  # step at which the present stretch of acceptance began
     keys: Words  # key of the request's random numbers
     last_token_s: NDArray[np.float64]
+    context_sum: int
+    least_left: int
 
     def __init__(self) -> None:
         """An empty batch."""
@@ -48,12 +50,20 @@ class RunningBatch:
         self.keys = ints[_KEY].view(np.uint64)
         self._drafts, self._draft_tokens = ints[_DRAFTS], ints[_DRAFT_TOKENS]
         self.last_token_s = self._times[:size]
+        self.context_sum = int(np.add.reduce(self.context))
+        self.least_left = int(self.left.min()) if size else 0
         self.version += 1
 
-    def book(self, steps: "int | Ints", emitted: Ints, drafts: "int | Ints", draft_tokens: "int | Ints") -> None:
-        """Tokens and counts of decode steps, one number for all rows or one a row."""
+    def emit(self, emitted: Ints, num_emitted: int) -> int:
+        """Tokens of each row, and of all; returns how many of them are beyond what was asked for."""
         self.context += emitted
         self.left -= emitted
+        self.context_sum += num_emitted
+        self.least_left = int(np.minimum.reduce(self.left))
+        return -int(np.minimum(self.left, 0).sum()) if self.least_left < 0 else 0
+
+    def count(self, steps: "int | Ints", drafts: "int | Ints", draft_tokens: "int | Ints") -> None:
+        """Decode steps, drafts and drafted tokens, one number for all rows or one a row."""
         self.steps += steps
         if isinstance(drafts, int) and not drafts:
             return

@@ -52,6 +52,7 @@ class Scheduler:
     prefilling: list[Request] = field(default_factory=list)
     batch: RunningBatch = field(default_factory=RunningBatch)
     num_preempted: int = 0
+    longest_request: int = 0  # prompt and output of the longest request so far
 
     @property
     def num_running(self) -> int:
@@ -66,6 +67,7 @@ class Scheduler:
     def refusal(self, request: Request) -> str:
         """Why a request can never run; empty if it can."""
         tokens = request.input_tokens + request.output_tokens
+        self.longest_request = max(self.longest_request, tokens)
         longest = self.limits.max_model_len
         if longest is not None and tokens > longest:
             return f"longer than max_model_len = {longest} tokens"

@@ -57,7 +57,7 @@ def test_the_page_says_what_takes_the_time_and_why(run: Run, deployment: Path) -
     assert "A step takes" in result.stdout
     assert "alone, by one-shot" in result.stdout
     assert "waiting ms" in result.stdout
-    assert "One AllReduce of 4 KiB (ring Simple)" in result.stdout
+    assert "One AllReduce of 8 KiB (ring Simple)" in result.stdout
     assert "a profiler sees" not in result.stdout.lower()
 
 

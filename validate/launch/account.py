@@ -39,11 +39,15 @@ class Account:
     secrets: tuple[str, ...] = ()
 
 
-def account_for(launch: Launch) -> Account:
-    """The account of a launch whose argument list starts an engine."""
+def account_for(launch: Launch, version_elsewhere: str | None = None) -> Account:
+    """The account of a launch whose argument list starts an engine.
+
+    `version_elsewhere` is the engine's version as the user states it, for a launch that names none.
+    """
     call = engine_call(launch.argv)
     assert call is not None  # `sources.find_launches` yields nothing else
-    version_text = launch.version or image_version(launch.image)
+    stated = launch.version or image_version(launch.image)
+    version_text = stated or version_elsewhere
     version, notes = _version(call.engine, version_text)
     findings = list(launch.findings)
     argv = _with_config_file(launch, call, version if version_text else None, findings)
@@ -61,7 +65,7 @@ def account_for(launch: Launch) -> Account:
         launch.name,
         launch.kind,
         call.engine,
-        version_text,
+        stated,
         redact_argv(argv, secrets),
         settings,
         _shown(speculation, secrets),

@@ -12,7 +12,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from hwmodel.engine.versions import Version, format_version
-from validate.launch.findings import ERROR, INFO, WARNING, Finding
+from validate.launch.findings import ERROR, INFO, UNREAD, WARNING, Finding
 from validate.launch.systemd_words import excerpt
 from validate.launch.vllm_options import (
     DOTTED_FIRST,
@@ -28,7 +28,7 @@ from validate.launch.vllm_options import (
 )
 
 _FLAG_LIKE = re.compile(r"(?:enable|disable|no|use|return|skip)-")
-_TYPO_LIKENESS = 0.88  # how alike an unknown option must be to a known one to be called a misspelling of it
+TYPO_LIKENESS = 0.88  # how alike an unknown option must be to a known one to be called a misspelling of it
 _HUMAN = re.compile(r"(\d+(?:\.\d+)?)([kKmMgGtT]?)")
 _DECIMAL = {"k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 _BINARY = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
@@ -246,7 +246,7 @@ def _prefixed(name: str, version: Version) -> list[str]:
 
 
 def _report_unknown(option: str, name: str, arguments: Arguments) -> None:
-    near = get_close_matches(name, [*KINDS, *LEGACY], n=1, cutoff=_TYPO_LIKENESS)
+    near = get_close_matches(name, [*KINDS, *LEGACY], n=1, cutoff=TYPO_LIKENESS)
     speculative = name.startswith(("spec", "num-spec", "ngram"))
     if speculative:
         near = near or get_close_matches(
@@ -259,6 +259,8 @@ def _report_unknown(option: str, name: str, arguments: Arguments) -> None:
             f"{option} is no option known here; did you mean --{near[0]}? vLLM stops at an option that it does not know"
         )
         arguments.findings.append(Finding(WARNING, "unknown-option", text, "--" + near[0]))
+    else:
+        arguments.findings.append(Finding(INFO, UNREAD, f"{option} is not known here and is passed over"))
 
 
 def _option(words: list[str], position: int, version: Version, arguments: Arguments) -> tuple[str, int]:

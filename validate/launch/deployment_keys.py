@@ -10,7 +10,7 @@ from typing import Any
 from hwmodel.errors import InputError, UnknownNameError
 from hwmodel.models import model_names
 from validate.launch.account import Account, account_for
-from validate.launch.findings import Finding, Launch, first_error
+from validate.launch.findings import UNREAD, WARNING, Finding, Launch, first_error
 from validate.launch.redaction import redact, redact_text
 from validate.launch.sources import find_launches, looks_like_launch, names_of
 from validate.launch.speculative_keys import MTP_ALIASES
@@ -39,16 +39,21 @@ class LaunchKeys:
     name: str = ""
 
 
-def deployment_from_launch(text_or_path: str | Sequence[str], name: str | None = None) -> LaunchKeys:
-    """The keys that a launch sets. Several launches need `name`; an error finding is raised as InputError."""
+def deployment_from_launch(
+    text_or_path: str | Sequence[str], name: str | None = None, version: str | None = None
+) -> LaunchKeys:
+    """The keys that a launch sets; its warnings are among the notes. An error finding is raised as InputError.
+
+    Several launches need `name`. `version` is the engine's where the launch does not state it.
+    """
     launch = _chosen(text_or_path, name)
-    account = account_for(launch)
+    account = account_for(launch, version)
     error = first_error(account.findings)
     if error is not None:
         fix = f"; write {error.fix}" if error.fix else ""
         raise InputError(f"launch '{account.name}' [{error.code}]: {error.message}{fix}")
     keys = LaunchKeys(
-        findings=account.findings, notes=list(account.notes), model_name=account.settings.model, name=account.name
+        findings=account.findings, notes=_notes(account), model_name=account.settings.model, name=account.name
     )
     keys.tables["engine"] = _engine(account)
     keys.tables["speculation"] = _speculation(account, keys)
@@ -59,6 +64,12 @@ def deployment_from_launch(text_or_path: str | Sequence[str], name: str | None =
     keys.notes = [redact_text(note, account.secrets) for note in keys.notes]
     keys.model_name = keys.model_name and redact_text(keys.model_name, account.secrets)
     return keys
+
+
+def _notes(account: Account) -> list[str]:
+    """What to say about the launch: the assumptions behind its account, then its warnings."""
+    told = (finding for finding in account.findings if finding.severity == WARNING or finding.code == UNREAD)
+    return [*account.notes, *(f"launch: {finding.message}" for finding in told)]
 
 
 def _chosen(source: str | Sequence[str], name: str | None) -> Launch:

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from hwmodel.errors import InputError
+from hwmodel.files import open_regular
 from hwmodel.units import MB
 
 # A launch text is a few kilobytes; beyond this it is a log or a binary.
@@ -24,17 +25,19 @@ def read_source(path: Path) -> str:
     try:
         if path.is_dir():
             raise InputError(f"{name} is a directory; give the unit, compose file, manifest or script itself")
-        if not path.is_file():
-            raise InputError(f"no {name} (a launch text, or the path of one, is expected)")
-        if path.stat().st_size > MAX_BYTES:
-            raise InputError(f"{name} is too long for a launch text: {path.stat().st_size} bytes, allowed {MAX_BYTES}")
-        text = path.read_bytes().decode("utf-8-sig")
+        with open_regular(path) as file:
+            content = file.read(MAX_BYTES + 1)
+        if len(content) > MAX_BYTES:
+            raise InputError(f"{name} is too long for a launch text: allowed {MAX_BYTES} bytes")
+        text = content.decode("utf-8-sig")
+    except FileNotFoundError:
+        raise InputError(f"no {name} (a launch text, or the path of one, is expected)") from None
     except UnicodeDecodeError as error:
         raise InputError(f"{name} is not UTF-8 text: {error.reason} at byte {error.start}") from None
     except (OSError, ValueError) as error:
         if isinstance(error, InputError):
             raise
-        raise InputError(f"{name} cannot be read: {error}") from None
+        raise InputError(f"{name} cannot be read: {getattr(error, 'strerror', None) or error}") from None
     return check_text(text.replace("\r\n", "\n"), name)
 
 

@@ -9,6 +9,7 @@ from hwmodel.errors import InputError
 ERROR = "error"  # the engine will refuse, or silently not do what was written
 WARNING = "warning"  # works, but costs performance or surprises
 INFO = "info"
+UNREAD = "option-not-read"  # code of an option whose name is not known here: it may matter and is passed over
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any
 
-from validate.launch.findings import ERROR, INFO, WARNING, Finding
+from validate.launch.arguments import TYPO_LIKENESS
+from validate.launch.findings import ERROR, INFO, UNREAD, WARNING, Finding
 from validate.launch.settings import Settings, integer, share
 
 _ALIASES = {
@@ -119,7 +120,18 @@ def _full_name(written: str, findings: list[Finding]) -> str:
         findings.append(
             Finding(ERROR, "unrecognized-option", f"SGLang has no option {written}: {hint}", "--" + near[0])
         )
+    elif not prefixed:
+        findings.append(_unknown(written, name))
     return name
+
+
+def _unknown(written: str, name: str) -> Finding:
+    """An option that is a misspelling of a known one, else one that is passed over."""
+    near = get_close_matches(name, sorted(_NAMES), n=1, cutoff=TYPO_LIKENESS)
+    if not near:
+        return Finding(INFO, UNREAD, f"{written} is not known here and is passed over")
+    text = f"{written} is no option known here; did you mean --{near[0]}? SGLang stops at an option it does not know"
+    return Finding(WARNING, "unknown-option", text, "--" + near[0])
 
 
 def sglang_settings(arguments: SglangArguments) -> Settings:
