@@ -5,8 +5,7 @@
 >>> draftcast.choose(deployment).to_dict()["recommendation"]  # doctest: +SKIP
 """
 
-from typing import TYPE_CHECKING
-
+TYPE_CHECKING = False  # true to type checkers; the module `typing` would delay `draftcast.start`
 if TYPE_CHECKING:
     from draftcast.api import choose, load, predict, whatif
     from simulator.ranks.step import step

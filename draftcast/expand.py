@@ -51,7 +51,7 @@ def expand(source: str, launch: str | None = None, version: str | None = None) -
             return Expanded(source, {name: dict(table) for name, table in keys.tables.items()}, tuple(keys.notes))
     if _names_a_launch(Path(source)):
         return _merged(source, launch, version)
-    if launch is not None:
+    if launch is not None and Path(source).exists():  # else the loader says so
         raise InputError(f"--launch: got {launch!r}, but {source} holds no launch; allowed: without --launch")
     return Expanded(source)
 

@@ -19,6 +19,7 @@ else:
     _ParamType = click.ParamType
 
 F = TypeVar("F", bound=Callable[..., Any])
+MIN_DRAWS = 100  # the ends of a 90 % interval are then the fifth from either side
 MAX_LIST_ITEMS = 1000  # "0-999999999" is a typing error, not a grid
 
 
@@ -105,7 +106,7 @@ _DEPLOYMENT_PARAMETERS: tuple[_Decorator, ...] = (
     click.option("--launch", metavar="NAME", help="Which launch, where the source holds several."),
     click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the draws."),
 )  # fmt: skip
-_DRAWS = click.option("--draws", "num_draws", type=click.IntRange(1, 100_000), default=2000, show_default=True,
+_DRAWS = click.option("--draws", "num_draws", type=click.IntRange(MIN_DRAWS, 100_000), default=2000, show_default=True,
                       help="Parameter draws behind the intervals.")  # fmt: skip
 
 

@@ -21,8 +21,8 @@ def show(result: Mapping[str, Any], *, as_json: bool, view: str) -> None:
         from draftcast.render.page import Page
 
         importlib.import_module(f"draftcast.render.{view}").render(result, Page())
-    for note in result.get("notes", ()):
-        click.echo(f"note: {one_line(note)}", err=True)
+    for note in dict.fromkeys(one_line(note) for note in result.get("notes", ())):
+        click.echo(f"note: {note}", err=True)
 
 
 def to_json(result: Mapping[str, Any]) -> str:

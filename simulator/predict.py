@@ -1,7 +1,7 @@
 """One configuration against its baseline, and variants of a deployment side by side."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 from typing import Any
 
@@ -108,8 +108,12 @@ def whatif(
     *,
     num_draws: int = DEFAULT_DRAWS,
     seed: int = 0,
+    progress: Callable[[int, int], None] | None = None,
 ) -> WhatIf:
-    """Every combination of the varied keys; one that cannot be built has an `error` and does not stop the rest."""
+    """Every combination of the varied keys; one that cannot be built has an `error` and does not stop the rest.
+
+    `progress` is called with the rows done and those in all, after each.
+    """
     if not vary:
         raise InputError("whatif: got nothing to vary; allowed: one or more KEY=V1,V2")
     combinations = list(product(*vary.values()))
@@ -123,6 +127,8 @@ def whatif(
             rows.append(WhatIfRow(named, predict(varied, num_draws=num_draws, seed=seed)))
         except DraftcastError as error:
             rows.append(WhatIfRow(named, None, str(error)))
+        if progress is not None:
+            progress(len(rows), len(combinations))
     if all(row.prediction is None for row in rows):
         raise InputError(f"whatif: no variant can be built; the first: {rows[0].error}")
     inputs = {

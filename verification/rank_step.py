@@ -45,6 +45,13 @@ DEPLOYMENTS: dict[str, Any] = {
         {"tensor_parallel_size": 1, "data_parallel_size": 8, "expert_parallel": True},
         {"method": "mtp"},
     ),
+    "Llama-3.1-8B, 8x L40S, EAGLE-3": (
+        "llama-3.1-8b-bf16",
+        "l40s",
+        8,
+        {"tensor_parallel_size": 8},
+        {"method": "eagle3"},
+    ),
     "Llama-3.1-70B, 4x H100, draft model": (
         "llama-3.1-70b-bf16",
         "h100-sxm",

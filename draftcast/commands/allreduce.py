@@ -6,10 +6,16 @@ import click
 
 from draftcast.options import json_option
 from draftcast.output import show
+from hwmodel.errors import InputError
 from simulator.files import read_text
 
 if TYPE_CHECKING:
     from hwmodel.collectives import AllReduceCurve
+
+MAX_GPUS = 72  # the largest box whose GPUs share one link: NVL72. Source: NVIDIA GB200 NVL72 datasheet
+# Whose links are assumed where only a topology is given, by whether NVLink carries the group.
+ASSUMED_GPUS = {True: "h100-sxm", False: "rtx-pro-6000-blackwell-server"}
+NVLINK_CLASSES = ("nvlink", "nvswitch")
 
 
 @click.command("allreduce")
@@ -40,8 +46,8 @@ def _check_usage(options: dict[str, Any]) -> None:
     for one, other in pairs:
         if options[one] and options[other]:
             raise click.UsageError(f"--{one.replace('_', '-')} cannot be used with --{other}")
-    if not options["nccl_tests"] and not (options["gpu"] and options["num_gpus"]):
-        raise click.UsageError("give --gpu and --num-gpus, or --nccl-tests")
+    if not options["nccl_tests"] and not options["topology"] and not (options["gpu"] and options["num_gpus"]):
+        raise click.UsageError("give --gpu and --num-gpus, or --topology, or --nccl-tests")
 
 
 def _measured(options: dict[str, Any]) -> "AllReduceCurve":
@@ -57,14 +63,25 @@ def _by_class(options: dict[str, Any], notes: list[str]) -> "AllReduceCurve":
     from hwmodel.collectives import allreduce_curve
     from hwmodel.gpus import load_gpu
 
-    gpu = load_gpu(options["gpu"])
-    interconnect = options["interconnect"] or gpu.interconnect
     if options["topology"]:
-        from simulator.topology import classify, parse_topology
+        _read_topology(options, notes)
+    if not 1 <= options["num_gpus"] <= MAX_GPUS:
+        raise InputError(f"--num-gpus: got {options['num_gpus']}, allowed: 1 to {MAX_GPUS}, the GPUs of one box")
+    gpu = load_gpu(options["gpu"])
+    if not options["interconnect"]:
+        options["interconnect"] = gpu.interconnect
+        notes.append(f"--interconnect is not given; {gpu.interconnect} assumed, as {gpu.title} usually has")
+    return allreduce_curve(gpu, options["num_gpus"], options["interconnect"], options["algorithm"])
 
-        interconnect, reason = classify(parse_topology(read_text(options["topology"])), options["num_gpus"])
-        notes.append(f"interconnect {interconnect}: {reason}")
-    elif not options["interconnect"]:
-        notes.append(f"--interconnect is not given; {interconnect} assumed, as {gpu.title} usually has")
-    options["interconnect"] = interconnect
-    return allreduce_curve(gpu, options["num_gpus"], interconnect, options["algorithm"])
+
+def _read_topology(options: dict[str, Any], notes: list[str]) -> None:
+    """Fills class, number of GPUs and GPU from the matrix, as far as they are not given; it does not name the GPU."""
+    from simulator.topology import classify, parse_topology
+
+    topology = parse_topology(read_text(options["topology"]))
+    options["num_gpus"] = options["num_gpus"] or topology.num_gpus
+    options["interconnect"], reason = classify(topology, options["num_gpus"])
+    notes.append(f"interconnect {options['interconnect']}: {reason}")
+    if not options["gpu"]:
+        options["gpu"] = ASSUMED_GPUS[options["interconnect"] in NVLINK_CLASSES]
+        notes.append(f"--gpu is not given, and the matrix does not name it; {options['gpu']} assumed")

@@ -17,7 +17,10 @@ from draftcast.output import show
 @click.option("--method", metavar="NAME", help="Another method than the file's; `draftcast list methods`.")
 @deployment_options
 def command(
-    request: Request, num_speculative_tokens: tuple[int, ...] | None, concurrency: tuple[int, ...] | None, method: str | None
+    request: Request,
+    num_speculative_tokens: tuple[int, ...] | None,
+    concurrency: tuple[int, ...] | None,
+    method: str | None,
 ) -> None:
     """The grid of draft lengths and concurrencies, and what to deploy.
 

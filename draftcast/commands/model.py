@@ -29,6 +29,11 @@ def command(model: str, tensor_parallel_size: int, as_json: bool) -> None:
     from hwmodel.models import load_model
 
     shape = load_model(model)
+    if tensor_parallel_size > 1:
+        from hwmodel.rank import Parallelism  # numpy: only where there is something to check
+        from simulator.system import check_layout
+
+        check_layout(shape, Parallelism(tensor=tensor_parallel_size))
     inputs = {"model": shape.name, "tensor_parallel_size": tensor_parallel_size}
     report = {"inputs": inputs, **model_report(shape, tensor_parallel_size)}
     show(report, as_json=as_json, view="model")

@@ -6,6 +6,7 @@ import click
 
 from draftcast.options import Request, deployment_options
 from draftcast.output import show
+from draftcast.start import INTERRUPTED_EXIT_CODE
 
 _DRAWS = click.option(
     "--draws",
@@ -68,8 +69,6 @@ def command(
     progress.close()
     show(result.to_dict(), as_json=request.as_json, view="simulate")
     if result.partial:
-        from draftcast.cli import INTERRUPTED_EXIT_CODE
-
         context.exit(INTERRUPTED_EXIT_CODE)
 
 

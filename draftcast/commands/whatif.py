@@ -22,6 +22,7 @@ def command(request: Request, varied: tuple[str, ...]) -> None:
     KEY is any of `draftcast list keys`; a value that is itself a list stands in brackets.
     """
     from draftcast import api
+    from draftcast.progress import RowProgress
 
     vary: dict[str, list[object]] = {}
     for text in varied:
@@ -29,8 +30,15 @@ def command(request: Request, varied: tuple[str, ...]) -> None:
         if not equals or not key.strip() or not values.strip():
             raise InputError(f"--vary: got {text!r}; allowed: KEY=V1,V2 such as hardware.num_gpus=4,8")
         vary.setdefault(key.strip(), []).extend(plain_value(value) for value in split_values(values))
-    result = api.whatif(request.load(), vary, num_draws=request.num_draws, seed=request.seed)
-    show(result.to_dict(), as_json=request.as_json, view="whatif")
+    deployment, progress = request.load(), RowProgress()
+    try:
+        result = api.whatif(
+            deployment, vary, num_draws=request.num_draws, seed=request.seed, progress=progress
+        ).to_dict()
+    finally:
+        progress.close()
+    notes = list(dict.fromkeys((*deployment.notes, *result["notes"])))
+    show({**result, "notes": notes}, as_json=request.as_json, view="whatif")
 
 
 def split_values(text: str) -> list[str]:

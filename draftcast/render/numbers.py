@@ -113,6 +113,16 @@ def _scaled(value: float | None, digits: int, scales: tuple[tuple[float, str], .
     return f"{significant(value / unit, digits)} {name}"
 
 
+def counted(count: float | None, noun: str) -> str:
+    """A count with what is counted.
+
+    >>> counted(1, "request"), counted(2000, "token"), counted(None, "row")
+    ('1 request', '2,000 tokens', '- rows')
+    """
+    text = whole(count)
+    return f"{text} {noun}" if text == "1" else f"{text} {noun}s"
+
+
 def whole(count: float | None) -> str:
     """A count with its thousands apart; None is a dash."""
     return UNDEFINED if count is None else f"{round(count):,}"

@@ -1,4 +1,4 @@
-"""The page that results are written on: sentences, lists and tables on stdout, at most as wide as the terminal.
+"""The page that results are written on: sentences, lists and tables on stdout, as wide as the terminal allows.
 
 Markup, emoji codes and highlighting are off, so a model's name is printed as it is written, whatever it holds.
 """
@@ -16,6 +16,7 @@ from rich.text import Text
 from draftcast.text import one_line
 
 MAX_TEXT_WIDTH = 100  # longer lines of prose are hard to read
+MIN_WIDTH = 72  # below it tables would lose digits: a narrow terminal breaks their lines instead
 CELL_PADDING = (0, 1)
 
 
@@ -27,6 +28,7 @@ class Page:
         self.console = Console(
             markup=False, emoji=False, highlight=False, color_system=None if os.environ.get("NO_COLOR") else "auto"
         )
+        self.console.width = max(self.console.width, MIN_WIDTH)
 
     def headline(self, text: str) -> None:
         """The answer, in bold."""

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from draftcast.render.numbers import duration, factor, interval, probability, storage, whole
+from draftcast.render.numbers import counted, duration, factor, interval, probability, storage, whole
 from draftcast.render.page import Page
 
 # Words for a probability of being faster. Between them the honest word is that it is open.
@@ -42,12 +42,12 @@ def memory_lines(memory: Mapping[str, Any]) -> list[str]:
         f"{fits}weights {storage(memory.get('weights_bytes_per_gpu'))} on each GPU"
         f" ({storage(memory.get('weights_bytes'))} in all, replicated parts counted),"
         f" drafter {storage(memory.get('draft_bytes'))} in all",
-        f"KV cache {whole(memory.get('kv_cache_tokens_baseline'))} tokens without speculation, "
+        f"KV cache {counted(memory.get('kv_cache_tokens_baseline'), 'token')} without speculation, "
         f"{whole(memory.get('kv_cache_tokens_speculative'))} with it",
     ]
     if memory.get("max_concurrency_baseline") is not None:
         lines.append(
-            f"room for {whole(memory['max_concurrency_baseline'])} requests without speculation, "
+            f"room for {counted(memory['max_concurrency_baseline'], 'request')} without speculation, "
             f"{whole(memory.get('max_concurrency_speculative'))} with it"
         )
     return lines

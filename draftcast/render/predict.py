@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from draftcast.render import phrases
-from draftcast.render.numbers import UNDEFINED, milliseconds, share, significant
+from draftcast.render.numbers import UNDEFINED, counted, milliseconds, share, significant
 from draftcast.render.page import Page
 from hwmodel.units import MS
 
@@ -14,7 +14,8 @@ def render(result: Mapping[str, Any], page: Page) -> None:
     inputs = result["inputs"]
     page.headline(
         f"{phrases.verdict(result['probability_faster'])}: {phrases.speedup(result)} with "
-        f"{inputs['num_speculative_tokens']} draft tokens ({inputs['method']}) at concurrency {inputs['concurrency']}."
+        f"{counted(inputs['num_speculative_tokens'], 'draft token')} ({inputs['method']})"
+        f" at concurrency {inputs['concurrency']}."
     )
     _parts(result["baseline"], result["speculative"], page)
     _figures(result, page)

@@ -3,7 +3,17 @@
 from collections.abc import Mapping
 from typing import Any
 
-from draftcast.render.numbers import UNDEFINED, duration, factor, interval, milliseconds, share, significant, whole
+from draftcast.render.numbers import (
+    UNDEFINED,
+    counted,
+    duration,
+    factor,
+    interval,
+    milliseconds,
+    share,
+    significant,
+    whole,
+)
 from draftcast.render.page import Page
 
 Arm = Mapping[str, Any]
@@ -16,7 +26,7 @@ def render(result: Mapping[str, Any], page: Page) -> None:
         page.headline("PARTIAL: interrupted; the figures are those of the requests that were done.")
     page.headline(_sentence(result))
     arms = [result["baseline"] or {}, result["speculative"] or {}]
-    page.text(f"Arrivals {inputs['arrivals']}, {whole(inputs['num_requests'])} requests, seed {inputs['seed']}.")
+    page.text(f"Arrivals {inputs['arrivals']}, {counted(inputs['num_requests'], 'request')}, seed {inputs['seed']}.")
     _times(arms, page)
     _engine(arms, page)
     _goodput(result["goodput"], page)
@@ -26,7 +36,7 @@ def render(result: Mapping[str, Any], page: Page) -> None:
 
 def _sentence(result: Mapping[str, Any]) -> str:
     speedup, inputs = result["speedup"], result["inputs"]
-    what = f"{inputs['num_speculative_tokens']} draft tokens ({inputs['method']}, {inputs['policy']})"
+    what = f"{counted(inputs['num_speculative_tokens'], 'draft token')} ({inputs['method']}, {inputs['policy']})"
     if speedup["p50"] is None:
         return f"No speedup for {what}: {result['speedup_reason']}."
     bounds = f" (90 % interval {interval(speedup)}, {_basis(result)})" if speedup["p05"] is not None else ""
@@ -91,8 +101,9 @@ def _outage(outage: Arm) -> list[str]:
     recovery = duration(outage["recovery_s"]) if outage["recovery_s"] is not None else "not within the run"
     return [
         f"from {duration(outage['at_s'])} on for {duration(outage['duration_s'])}",
-        f"{whole(outage['lost_requests'])} requests lost and sent again, {whole(outage['lost_tokens'])} tokens lost",
-        f"{whole(outage['arrived_meanwhile'])} requests arrived meanwhile, {whole(outage['queue_at_restart'])} in the"
-        " queue at the restart",
+        f"{counted(outage['lost_requests'], 'request')} lost and sent again,"
+        f" {counted(outage['lost_tokens'], 'token')} lost",
+        f"{counted(outage['arrived_meanwhile'], 'request')} arrived meanwhile, {whole(outage['queue_at_restart'])}"
+        " in the queue at the restart",
         f"queue back to what it was after {recovery}",
     ]

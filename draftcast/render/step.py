@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from draftcast.render.numbers import UNDEFINED, microseconds, milliseconds, share, significant
+from draftcast.render.numbers import UNDEFINED, counted, microseconds, milliseconds, share, significant
 from draftcast.render.page import Page
 from draftcast.render.phrases import sentences
 from hwmodel.units import KIB
@@ -14,7 +14,7 @@ _LINKS_SHOWN = 8  # the busiest; JSON has them all
 def render(result: Mapping[str, Any], page: Page) -> None:
     """The step in a sentence, then its parts, the AllReduce, ranks, links, experts, growth, and why."""
     inputs, allreduce = result["inputs"], result["allreduce"]
-    drafts = f"{inputs['num_speculative_tokens']} draft tokens ({inputs['method']})"
+    drafts = f"{counted(inputs['num_speculative_tokens'], 'draft token')} ({inputs['method']})"
     what = drafts if inputs["num_speculative_tokens"] else "no drafts"
     page.headline(
         f"A step takes {milliseconds(result['step_s'])} ms at concurrency {inputs['concurrency']} with {what}; "

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from draftcast.render.numbers import UNDEFINED, factor, interval, milliseconds, probability
+from draftcast.render.numbers import UNDEFINED, counted, factor, interval, milliseconds, probability
 from draftcast.render.page import Page
 
 # Short heads leave room for the keys; the headline says them in full.
@@ -11,11 +11,11 @@ FIGURES = ("speedup", "90 %", "faster", "ms", "drafts")
 
 
 def render(result: Mapping[str, Any], page: Page) -> None:
-    """One row per combination; below them, why a combination has no figures."""
+    """One row per combination, those without room for it marked; below them, why a combination has no figures."""
     rows = result["rows"]
     keys = list(rows[0]["vary"]) if rows else []
     page.headline(
-        f"{len(rows)} combinations of {', '.join(keys)}: median speedup, its 90 % interval, P(faster), "
+        f"{counted(len(rows), 'combination')} of {', '.join(keys)}: median speedup, its 90 % interval, P(faster), "
         "ms per output token without and with drafts."
     )
     heads = [_short(key, keys) for key in keys]
@@ -28,13 +28,16 @@ def render(result: Mapping[str, Any], page: Page) -> None:
 def _figures(row: Mapping[str, Any]) -> list[str]:
     if row.get("error"):
         return [UNDEFINED] * len(FIGURES)
-    return [
-        factor(row["speedup"].get("p50")),
-        interval(row["speedup"]),
-        probability(row["probability_faster"]),
-        milliseconds(row["baseline"]["tpot_s"]),
-        milliseconds(row["speculative"]["tpot_s"]),
-    ]
+    arms = [row["baseline"], row["speculative"]]
+    times = [UNDEFINED if _lacks_memory(arm) else milliseconds(arm["tpot_s"]) for arm in arms]
+    if any(_lacks_memory(arm) for arm in arms):
+        # Its figures assume that it did fit: beside those that do, they would be read as an answer.
+        return ["does not fit", UNDEFINED, UNDEFINED, *times]
+    return [factor(row["speedup"].get("p50")), interval(row["speedup"]), probability(row["probability_faster"]), *times]
+
+
+def _lacks_memory(arm: Mapping[str, Any]) -> bool:
+    return arm.get("limited_by") == "does_not_fit"
 
 
 def _named(vary: Mapping[str, Any]) -> str:

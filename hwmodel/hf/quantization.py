@@ -24,6 +24,7 @@ from hwmodel.hf.patterns import Matcher, matcher
 _LM_HEAD = "lm_head"
 _EXPERTS = ".experts."
 _DEFAULT_GROUP = 128  # AWQ, GPTQ and ModelOpt INT4 checkpoints without the key
+_PER_CHANNEL = -1
 _UNQUANTIZED_BITS = 16  # AutoRound writes this for modules that it leaves alone
 _NEVER: Matcher = matcher(())
 
@@ -114,7 +115,7 @@ def _mxfp4(keys: Fields, plain: WeightFormat) -> Quantization:
 
 def _integer(keys: Fields, plain: WeightFormat, always_zero_points: bool) -> Quantization:
     bits = keys.integer("bits", "w_bit", default=4, low=1, high=16)
-    group = keys.integer("group_size", "q_group_size", default=_DEFAULT_GROUP, low=-1)
+    group = _group_size(keys, "group_size", "q_group_size", default=_DEFAULT_GROUP)
     zeros = always_zero_points or keys.flag("zero_point", default=False)
     stored = integer_format(bits, group, zeros)
     rules = [*_dynamic_rules(keys, stored, zeros), (_everything, stored)]
@@ -137,8 +138,17 @@ def _changed(keys: Fields, change: object, base: WeightFormat, zeros: bool) -> W
         raise keys.fail(f"quantization_config: a per-module entry is {shown(change)}; allowed: a table of keys")
     entry = Fields(change, keys.model, keys.assumptions)
     bits = entry.integer("bits", default=int(base.bits), low=1, high=16)
-    group = entry.integer("group_size", default=base.group_size or -1, low=-1)
-    return None if bits == _UNQUANTIZED_BITS else integer_format(bits, group, zeros)
+    if bits == _UNQUANTIZED_BITS:
+        return None
+    return integer_format(bits, _group_size(entry, "group_size", default=base.group_size or _PER_CHANNEL), zeros)
+
+
+def _group_size(keys: Fields, *names: str, default: int) -> int:
+    """Inputs that share one scale; -1 for all of a row. 0 is neither."""
+    group = keys.integer(*names, default=default, low=_PER_CHANNEL)
+    if group == 0:
+        raise keys.fail(f"{names[0]} is 0; allowed: a whole number from 1, or -1 for one scale per output channel")
+    return group
 
 
 def _awq(keys: Fields, plain: WeightFormat) -> Quantization:

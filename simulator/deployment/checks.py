@@ -11,6 +11,12 @@ from simulator.deployment.keys import short
 from simulator.deployment.tables import LENGTH_DISTRIBUTIONS, Deployment, Measured
 
 _FACTS = ("tpot_ms", "step_ms", "throughput_tokens_per_s", "allreduce_share", "kv_cache_tokens")
+# Source: the choices of --kv-cache-dtype in vllm/config/cache.py and sglang/srt/server_args.py.
+_KV_CACHE_DTYPES = (
+    *("auto", "bfloat16", "bf16", "float16", "half", "float32", "fp8", "fp8_e4m3", "fp8_e5m2", "fp8_inc"),
+    *("fp8_ds_mla", "int8", "nvfp4"),
+)
+_SGLANG_KV_CACHE_DTYPES = ("fp4_e2m1",)
 # C users cannot receive more than C / TPOT tokens per second; beyond this slack a unit or a load is wrong.
 _THROUGHPUT_SLACK = 1.25
 
@@ -49,6 +55,13 @@ def _parallel_problems(deployment: Deployment) -> Iterator[str]:
             f"speculation.draft_tensor_parallel_size: got {draft_tp}, "
             f"allowed: 1 or tensor_parallel_size = {engine.tensor_parallel_size}"
         )
+
+
+def _engine_problems(deployment: Deployment) -> Iterator[str]:
+    engine = deployment.engine
+    known = _KV_CACHE_DTYPES + (_SGLANG_KV_CACHE_DTYPES if engine.name == "sglang" else ())
+    if engine.kv_cache_dtype is not None and engine.kv_cache_dtype.lower() not in known:
+        yield f"engine.kv_cache_dtype: got '{short(engine.kv_cache_dtype)}', allowed: one of: {', '.join(known)}"
 
 
 def _speculation_problems(deployment: Deployment) -> Iterator[str]:
@@ -158,6 +171,7 @@ def _file_problems(deployment: Deployment) -> Iterator[str]:
 _CHECKS: tuple[Callable[[Deployment], Iterator[str]], ...] = (
     _launch_problems,
     _parallel_problems,
+    _engine_problems,
     _speculation_problems,
     _launch_config_problems,
     _acceptance_problems,

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from simulator.deployment.speculation import NonNegative, Positive, Share, Speculation
+from simulator.deployment.speculation import NonNegative, Share, Speculation
 
 MAX_CONCURRENCY = 100_000  # far above any max_num_seqs in use; catches a token count in the wrong key
 MAX_TOKENS = 100_000_000  # ten times the longest context any engine advertises
@@ -30,9 +30,22 @@ Kind = Literal["chat", "code", "reasoning", "agent", "mixed"]
 KINDS: tuple[str, ...] = get_args(Kind)
 LENGTH_DISTRIBUTIONS = ("fixed", "lognormal")
 
+# Ends far beyond any device, service or price: what lies outside is a slip of unit or keyboard, and would turn the
+# answer round or overflow rather than fail.
+MAX_STEP_MS = 600_000  # ten minutes for one token
+MAX_TOKENS_PER_S = 100_000_000
+MAX_MINUTES = 100_000  # seventy days
+MAX_LIMIT_MS = 10_000_000
+MAX_PRICE = 1_000_000
+MAX_TRAINING_TOKENS = 10**15  # a hundred times the longest pre-training
+
 Gpus = Annotated[int, Field(ge=1, le=MAX_GPUS)]
 Tokens = Annotated[int, Field(ge=1, le=MAX_TOKENS)]
 Users = Annotated[int, Field(ge=1, le=MAX_CONCURRENCY)]
+StepMs = Annotated[float, Field(ge=0.001, le=MAX_STEP_MS)]
+LimitMs = Annotated[float, Field(ge=0.001, le=MAX_LIMIT_MS)]
+Weight = Annotated[float, Field(ge=0, le=10**9)]
+Minutes = Annotated[float, Field(ge=0, le=MAX_MINUTES)]
 
 # Fields are checked strictly (no "8" for 8, no true for 1) and NaN and infinity are refused. `defer_build` leaves the
 # compilation to the one schema of `Deployment`: start-up time is a requirement.
@@ -45,7 +58,9 @@ class Model(BaseModel):
     model_config = _CONFIG
 
     config: str = Field(description="a shipped card's name, or the path of a Hugging Face config.json", min_length=1)
-    weights_gb: Positive | None = Field(None, description="size of all weights, in place of the computed size")
+    weights_gb: Annotated[float, Field(ge=0.001, le=100_000)] | None = Field(
+        None, description="size of all weights, in place of the computed size"
+    )
 
 
 class Hardware(BaseModel):
@@ -58,13 +73,19 @@ class Hardware(BaseModel):
     interconnect: Interconnect | None = Field(None, description="how the GPUs reach each other; default from the card")
     nccl_tests: str | None = Field(None, description="path of the output of all_reduce_perf")
     topology: str | None = Field(None, description="path of the text of nvidia-smi topo -m")
-    allreduce_latency_us: Positive | None = Field(None, description="one AllReduce of hidden_size x 2 bytes")
-    allreduce_busbw_gb_per_s: Positive | None = Field(None, description="bus bandwidth of large AllReduces")
+    allreduce_latency_us: Annotated[float, Field(gt=0, le=100_000)] | None = Field(
+        None, description="one AllReduce of hidden_size x 2 bytes"
+    )
+    allreduce_busbw_gb_per_s: Annotated[float, Field(ge=0.001, le=100_000)] | None = Field(
+        None, description="bus bandwidth of large AllReduces"
+    )
     allreduce_algorithm: str = Field("auto", description="auto, nccl, one-shot, ...: what the engine uses")
     allreduce_one_shot_max_kib: NonNegative | None = Field(
         None, description="largest message that the one-shot kernel takes; default: where NCCL gets faster"
     )
-    host_overhead_ms: NonNegative | None = Field(None, description="host time per engine step, in place of its prior")
+    host_overhead_ms: Annotated[float, Field(ge=0, le=1000)] | None = Field(
+        None, description="host time per engine step, in place of its prior"
+    )
 
 
 class Engine(BaseModel):
@@ -112,7 +133,7 @@ class Workload(BaseModel):
         min_length=1,
         max_length=64,
     )
-    weights: tuple[NonNegative, ...] | None = Field(
+    weights: tuple[Weight, ...] | None = Field(
         None, description="how much each concurrency counts; default: equal", strict=False
     )
     input_tokens: Tokens = Field(1000, description="mean prompt length")
@@ -138,8 +159,8 @@ class Objective(BaseModel):
     model_config = _CONFIG
 
     maximise: Literal["throughput", "tpot", "goodput"] = Field("throughput", description="the figure to improve")
-    tpot_ms_max: Positive | None = Field(None, description="longest acceptable time per output token")
-    ttft_ms_max: Positive | None = Field(None, description="longest acceptable time to the first token")
+    tpot_ms_max: LimitMs | None = Field(None, description="longest acceptable time per output token")
+    ttft_ms_max: LimitMs | None = Field(None, description="longest acceptable time to the first token")
     percentile: Annotated[float, Field(ge=1, lt=100)] = Field(95.0, description="of requests that must keep the limits")
     min_probability_faster: Share = Field(0.8, description="how sure a recommendation must be")
 
@@ -149,10 +170,12 @@ class Restart(BaseModel):
 
     model_config = _CONFIG
 
-    outage_min: NonNegative | None = Field(None, description="from stop to serving again")
+    outage_min: Minutes | None = Field(None, description="from stop to serving again")
     replicas: Users = Field(1, description="with more than one, a rolling restart costs capacity, not an outage")
-    rollback_min: NonNegative | None = Field(None, description="outage of going back; default: as outage_min")
-    traffic_tokens_per_s: Positive | None = Field(None, description="offered load; default: what the baseline serves")
+    rollback_min: Minutes | None = Field(None, description="outage of going back; default: as outage_min")
+    traffic_tokens_per_s: Annotated[float, Field(gt=0, le=10**9)] | None = Field(
+        None, description="offered load; default: what the baseline serves"
+    )
 
 
 class ParameterPrior(BaseModel):
@@ -160,7 +183,7 @@ class ParameterPrior(BaseModel):
 
     model_config = _CONFIG
 
-    median: Positive = Field(description="median of the log-normal prior")
+    median: Annotated[float, Field(gt=0)] = Field(description="median of the log-normal prior")
     log_sd: Annotated[float, Field(ge=0, le=5)] = Field(description="standard deviation of the logarithm")
 
 
@@ -169,12 +192,16 @@ class Costs(BaseModel):
 
     model_config = _CONFIG
 
-    gpu_hour_price: NonNegative | None = Field(None, description="price of one GPU for one hour, in currency")
+    gpu_hour_price: Annotated[float, Field(ge=0, le=MAX_PRICE)] | None = Field(
+        None, description="price of one GPU for one hour, in currency"
+    )
     currency: str = Field("USD", description="of every price", max_length=16)
     training_gpu: str | None = Field(None, description="card name of the GPUs that train; default: the serving ones")
     training_num_gpus: Gpus | None = Field(None, description="how many of them")
-    training_tokens: Positive | None = Field(None, description="tokens of target output to train on")
-    epochs: Positive | None = Field(None, description="passes over them")
+    training_tokens: Annotated[float, Field(gt=0, le=MAX_TRAINING_TOKENS)] | None = Field(
+        None, description="tokens of target output to train on"
+    )
+    epochs: Annotated[float, Field(gt=0, le=1000)] | None = Field(None, description="passes over them")
     mfu: Annotated[float, Field(gt=0, le=1)] | None = Field(
         None, description="share of peak FLOP/s reached in training"
     )
@@ -186,9 +213,11 @@ class Measured(BaseModel):
     model_config = _CONFIG
 
     concurrency: Users = Field(description="requests in flight when it was measured")
-    tpot_ms: Positive | None = Field(None, description="mean time per output token")
-    step_ms: Positive | None = Field(None, description="mean engine step")
-    throughput_tokens_per_s: Positive | None = Field(None, description="output tokens of all requests together")
+    tpot_ms: StepMs | None = Field(None, description="mean time per output token")
+    step_ms: StepMs | None = Field(None, description="mean engine step")
+    throughput_tokens_per_s: Annotated[float, Field(gt=0, le=MAX_TOKENS_PER_S)] | None = Field(
+        None, description="output tokens of all requests together"
+    )
     allreduce_share: Annotated[float, Field(ge=0, lt=1)] | None = Field(
         None, description="share of decode time in AllReduce, from a profiler"
     )

@@ -96,6 +96,13 @@ class _Pass:
     drafting: bool
 
 
+def mean_block_s(plan: Plan) -> float:
+    """Mean seconds between two AllReduces of the target's pass, experts not counted."""
+    blocks = [item for item in plan.items if isinstance(item, Block) and item.noisy and not item.drafting]
+    reduces = sum(isinstance(item, Reduce) and not item.drafting for item in plan.items)
+    return sum(value for block in blocks for _, value in block.seconds) / max(reduces, 1)
+
+
 def plan_step(cell: StepCell) -> Plan:
     """The whole step: host, target pass, logits and sampling, then the drafter's passes."""
     system, p = cell.system, without_skew(cell.p)

@@ -21,6 +21,8 @@ from simulator.ranks.topology_graph import Box
 
 AUTO = "auto"
 _NCCL_ALGORITHMS = ("ring", "tree")
+_CLOSE = 1e-3  # a slowdown is close enough
+_ROUNDS = 4  # of the search for the slowdown: each leaves a tenth of the error or less
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +56,15 @@ class Planned:
 class ReducePlanner:
     """Plans AllReduces of the target and of the drafter, each size once.
 
-    `own_box` is the deployment's, whose AllReduce `hwmodel` knows; `box` is the one to be simulated.
+    `own_box` is the deployment's, whose AllReduce `hwmodel` knows; `box` is the one to be simulated. `pause_s` is the
+    compute between two AllReduces of the target's pass, in which the links drain.
     """
 
     own_box: Box
     box: Box
     p: Parameters
     options: ReduceOptions
+    pause_s: float
     _known: dict[tuple[int, float], Planned] = field(default_factory=dict)
     _slowdowns: dict[tuple[int, float], float] = field(default_factory=dict)
 
@@ -96,17 +100,27 @@ class ReducePlanner:
 
     def _planned(self, machine: Machine, num_bytes: float, choice: Choice) -> Planned:
         members = group_members(self.box, machine.parallel.tensor)
-        published = allreduce_period_s(self.box, num_bytes, choice, members)
         slowdown = self._slowdown(machine, num_bytes)
+        published = allreduce_period_s(self.box, num_bytes, choice, members, self.pause_s / slowdown)
         return Planned(choice, slowdown, published * slowdown, published)
 
     def _slowdown(self, machine: Machine, num_bytes: float) -> float:
+        """The factor on all times of the own box's links that gives the time of `hwmodel`.
+
+        Links that are twice as slow see the pause half as long: hence a search.
+        """
         key = (machine.parallel.tensor, num_bytes)
         if key not in self._slowdowns:
             wanted = number(allreduce_time_s(machine, num_bytes, without_skew(self.p)))
             choice = usual_choice(self.own_box, machine.parallel.tensor, num_bytes, machine.allreduce)
             members = group_members(self.own_box, machine.parallel.tensor)
-            self._slowdowns[key] = wanted / allreduce_period_s(self.own_box, num_bytes, choice, members)
+            slowdown = 1.0
+            for _ in range(_ROUNDS):
+                period = allreduce_period_s(self.own_box, num_bytes, choice, members, self.pause_s / slowdown)
+                if abs(wanted / period - slowdown) < _CLOSE * slowdown:
+                    break
+                slowdown = wanted / period
+            self._slowdowns[key] = slowdown
         return self._slowdowns[key]
 
 

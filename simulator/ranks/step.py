@@ -19,7 +19,7 @@ from simulator.ranks.cell import StepCell, number, step_cell
 from simulator.ranks.expert_loads import LayerLoad, sample_loads
 from simulator.ranks.jitter import no_jitter, sample_jitter
 from simulator.ranks.links import Link, Network
-from simulator.ranks.plan import Block, Plan, Reduce, plan_step
+from simulator.ranks.plan import Block, Plan, Reduce, mean_block_s, plan_step
 from simulator.ranks.rank_process import RankAccount, ReduceHow, StepRun
 from simulator.ranks.reduce_plan import ReduceOptions, ReducePlanner, group_members
 from simulator.ranks.report import RankStep
@@ -155,7 +155,7 @@ def _prepare(study: Study, cell: StepCell, asked: StepQuestion) -> Simulation:
     own, box, notes = _boxes(cell, asked, num_ranks)
     options = ReduceOptions(asked.algorithm, asked.protocol)
     options.check(box)
-    planner = ReducePlanner(own, box, cell.p, options)
+    planner = ReducePlanner(own, box, cell.p, options, mean_block_s(plan))
     groups = tuple(group_members(box, parallel.tensor, first) for first in range(0, num_ranks, parallel.tensor))
     return Simulation(cell, plan, groups, planner, _hows(plan, cell, planner), notes)
 

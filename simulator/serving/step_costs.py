@@ -84,6 +84,8 @@ class StepCosts:
         length = cells.drafts / np.maximum(cells.sequences, 1.0)
         same = bool(np.all(cells.drafted == cells.sequences) and np.all(length == length[0]))
         mode = self.system.mode(self.num_speculative_tokens)
+        if self.system.method == "suffix" and cells.drafted.any():
+            return False  # its drafts are as long as the match: equal lengths by chance only
         if not same:
             free = mode.model_runner in _FREE_CHOICE_RUNNERS and not mode.variable_draft_length
             return free and not cells.drafted.any()

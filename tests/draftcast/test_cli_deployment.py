@@ -1,4 +1,5 @@
 import json
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable
@@ -179,6 +180,40 @@ def test_the_main_path_loads_nothing_that_it_does_not_need(reference_case: Path,
     loaded = set(done.stdout.rpartition("MODULES")[2].split())
     assert loaded.isdisjoint(NOT_ON_THE_PATH)
     assert ("rich" in loaded) == (form == "page")
+
+
+def test_the_flag_keeps_what_the_launch_said(run: Run) -> None:
+    config = {
+        "method": "eagle3",
+        "model": "/models/my-eagle3",
+        "num_speculative_tokens": 3,
+        "draft_sample_method": "probabilistic",
+    }
+    launch = f"vllm serve Qwen/Qwen3-32B -tp 2 --speculative-config '{json.dumps(config)}'"
+    options = ("--gpu", "h100-sxm", "--set", "engine.version=0.24.0", "-c", "1", "--json", *FEW)
+    flag = strict(run("choose", launch, *options).stdout)["recommendation"]["flag"]
+    written = json.loads(shlex.split(flag)[1])
+    assert written["model"] == "/models/my-eagle3"
+    assert written["draft_sample_method"] == "probabilistic"
+
+
+@pytest.mark.parametrize("command", ["predict", "choose", "whatif"])
+def test_warnings_about_the_launch_are_notes_in_both_forms(run: Run, command: str) -> None:
+    config = '{"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 4}'
+    launch = f"{LAUNCH} --max-modle-len 4096 --speculative-config '{config}'"
+    vary = ("--vary", "workload.output_tokens=100") if command == "whatif" else ()
+    result = run(command, launch, *vary, "--gpu", "h200", "--set", "workload.concurrency=1", "--json", *FEW)
+    assert result.exit_code == 0, result.stderr
+    assert any("did you mean --max-model-len?" in note for note in strict(result.stdout)["notes"])
+    assert "did you mean --max-model-len?" in result.stderr
+
+
+@pytest.mark.parametrize("where", [("--set", "engine.launch={}"), ("--set", " engine.launch ={}")])
+def test_a_launch_given_as_a_key_is_refused(run: Run, reference_case: Path, where: tuple[str, str]) -> None:
+    result = run("choose", reference_case, where[0], where[1].format("vllm serve x --tensor-parallel-size 4"))
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "allowed: the launch as DEPLOYMENT, or written in the deployment file" in result.stderr
+    assert result.stderr.count("\n") == 1
 
 
 def test_the_facade_gives_what_the_command_prints(run: Run, reference_case: Path) -> None:

@@ -20,6 +20,7 @@ NCCL_TABLE = f"""# Using devices
 # Out of bounds values : 0 OK
 # Avg bus bandwidth    : 0.46
 """
+TOPOLOGIES = Path(__file__).parent.parent / "data" / "topo"
 
 
 def strict(text: str) -> dict[str, Any]:
@@ -97,6 +98,30 @@ def test_allreduce_by_class_never_gets_faster_with_size_and_says_its_source(run:
     assert page.stderr == ""
     assert "One AllReduce on 8 x h100-sxm (nvswitch). Source: measured" in page.stdout
     assert max(map(len, page.stdout.splitlines())) <= 80
+
+
+@pytest.mark.parametrize(
+    ("name", "gpu", "num_gpus", "interconnect"),
+    [
+        ("topo_rtxpro6000_8x_asus_esc8000a_pex890xx.txt", "rtx-pro-6000-blackwell-server", 8, "pcie-dual-socket"),
+        ("topo_h100_sxm_8gpu_nvlink.txt", "h100-sxm", 8, "nvswitch"),
+    ],
+)
+def test_allreduce_of_a_topology_alone_takes_the_matrix_and_says_which_gpu_it_assumes(
+    run: Run, name: str, gpu: str, num_gpus: int, interconnect: str
+) -> None:
+    result = run("allreduce", "--topology", TOPOLOGIES / name, "--json")
+    assert result.exit_code == 0
+    report = strict(result.stdout)
+    inputs = report["inputs"]
+    assert (inputs["gpu"], inputs["num_gpus"], inputs["interconnect"]) == (gpu, num_gpus, interconnect)
+    assert any(gpu in note for note in report["notes"])
+    same = run("allreduce", "--gpu", gpu, "--num-gpus", num_gpus, "--interconnect", interconnect, "--json")
+    assert strict(same.stdout)["curve"] == report["curve"]
+
+
+def test_allreduce_takes_a_whole_nvl72(run: Run) -> None:
+    assert run("allreduce", "--gpu", "gb200", "--num-gpus", "72").exit_code == 0
 
 
 def test_allreduce_reads_the_users_own_table(run: Run, tmp_path: Path) -> None:

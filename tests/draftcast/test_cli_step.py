@@ -36,7 +36,7 @@ def deployment(tmp_path: Path) -> Path:
 
 
 def test_json_holds_what_the_contract_names(run: Run, deployment: Path) -> None:
-    value = _json(run("step", deployment, "--json", "--draws", 50))
+    value = _json(run("step", deployment, "--json", "--draws", 100))
     assert set(value) >= CONTRACT
     assert sum(value["parts_s"].values()) == pytest.approx(value["step_s"])
     assert len(value["ranks"]) == 4
@@ -47,12 +47,12 @@ def test_json_holds_what_the_contract_names(run: Run, deployment: Path) -> None:
 
 
 def test_the_same_seed_prints_the_same_bytes(run: Run, deployment: Path) -> None:
-    asked = ("step", deployment, "--json", "--draws", 50, "--seed", 7, "-k", 0, "-c", 1)
+    asked = ("step", deployment, "--json", "--draws", 100, "--seed", 7, "-k", 0, "-c", 1)
     assert run(*asked).stdout == run(*asked).stdout
 
 
 def test_the_page_says_what_takes_the_time_and_why(run: Run, deployment: Path) -> None:
-    result = run("step", deployment, "--draws", 50, "-k", 0, "--no-jitter", "--steps", 2)
+    result = run("step", deployment, "--draws", 100, "-k", 0, "--no-jitter", "--steps", 2)
     assert result.exit_code == 0
     assert "A step takes" in result.stdout
     assert "alone, by one-shot" in result.stdout
@@ -63,14 +63,14 @@ def test_the_page_says_what_takes_the_time_and_why(run: Run, deployment: Path) -
 
 def test_a_topology_text_is_the_box(run: Run, deployment: Path) -> None:
     topology = Path(__file__).parents[1] / "data" / "topo" / "topo_04_topology_4gpu.txt"
-    value = _json(run("step", deployment, "--json", "--draws", 50, "--topology", topology, "--algorithm", "one-shot"))
+    value = _json(run("step", deployment, "--json", "--draws", 100, "--topology", topology, "--algorithm", "one-shot"))
     assert value["box"]["interconnect"] == "pcie-root"
     assert value["allreduce"]["algorithm"] == "one-shot"
 
 
 def test_a_trace_is_written(run: Run, deployment: Path, tmp_path: Path) -> None:
     out = tmp_path / "trace.json"
-    assert run("step", deployment, "--draws", 50, "-k", 0, "--trace", out).exit_code == 0
+    assert run("step", deployment, "--draws", 100, "-k", 0, "--trace", out).exit_code == 0
     assert {event["ph"] for event in json.loads(out.read_text())["traceEvents"]} == {"M", "X"}
 
 
@@ -87,7 +87,7 @@ def test_a_trace_is_written(run: Run, deployment: Path, tmp_path: Path) -> None:
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_one(run: Run, deployment: Path, wrong: tuple[str, str]) -> None:
-    result = run("step", deployment, "--draws", 50, *wrong)
+    result = run("step", deployment, "--draws", 100, *wrong)
     assert result.exit_code == 1
     assert result.stdout == ""
     assert len(result.stderr.strip().splitlines()) == 1

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from draftcast import load
-from draftcast.expand import Expanded, expand
+from draftcast.expand import Expanded, expand, stated
 from hwmodel.errors import InputError
 
 LAUNCH = "vllm serve moonshotai/Kimi-K2.5 --tensor-parallel-size 8 --max-num-seqs 64"
@@ -109,6 +109,26 @@ def test_one_of_several_launches_is_chosen_by_name(tmp_path: Path) -> None:
     tables = expand(str(compose), "b").tables
     assert tables is not None
     assert tables["engine"]["max_num_seqs"] == 2
+
+
+def test_a_launch_asked_for_by_name_in_a_file_without_one_is_an_error(deployment_file: Path) -> None:
+    deployment_file.write_text('[model]\nconfig = "kimi-k2.5-int4"\n', encoding="utf-8")
+    with pytest.raises(InputError, match=r"--launch: got 'z', but .* holds no launch"):
+        expand(str(deployment_file), "z")
+
+
+def test_the_version_that_a_file_or_an_option_states_judges_its_launch(deployment_file: Path) -> None:
+    deployment_file.write_text(f"[engine]\nversion = '0.16.0'\nlaunch = '{LAUNCH}'\n", encoding="utf-8")
+    assert not any("assumed" in note for note in expand(str(deployment_file)).notes)
+    assert any("assumed" in note for note in expand(LAUNCH).notes)
+    assert not any("assumed" in note for note in expand(LAUNCH, version="0.17.0").notes)
+
+
+def test_the_last_override_of_a_key_is_what_is_stated() -> None:
+    overrides = ("engine.version=0.16.0", "hardware.gpu=h200", "engine.version = 0.17.0")
+    assert stated(overrides, "engine.version") == "0.17.0"
+    assert stated((*overrides, "engine.version="), "engine.version") is None
+    assert stated(overrides, "model.config") is None
 
 
 def test_what_a_launch_leaves_out_is_asked_for_by_the_option_that_gives_it() -> None:

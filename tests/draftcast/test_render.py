@@ -184,6 +184,39 @@ def test_whatif_says_why_a_combination_has_no_figures(page: Show) -> None:
 
 
 @pytest.mark.parametrize(
+    ("lacking", "times"), [(("baseline", "speculative"), ["-", "-"]), (("speculative",), ["13.6", "-"])]
+)
+def test_whatif_marks_a_combination_that_does_not_fit_instead_of_giving_its_figures(
+    page: Show, lacking: tuple[str, ...], times: list[str]
+) -> None:
+    arms = {"baseline": BASELINE, "speculative": SPECULATIVE}
+    arms |= {name: arms[name] | {"limited_by": "does_not_fit"} for name in lacking}
+    row = {"vary": {"hardware.num_gpus": 4}, "speedup": SLOWER, "probability_faster": 0.04, **arms}
+    lines = page({"inputs": {}, "rows": [row]}, "whatif")
+    assert ["4", "does", "not", "fit", "-", "-", *times] in [line.split() for line in lines]
+
+
+def test_a_narrow_terminal_cuts_no_digits(page: Show, monkeypatch: pytest.MonkeyPatch) -> None:
+    at_80 = page(choice(), "choose")
+    monkeypatch.setenv("COLUMNS", "40")
+    narrow = page(choice(), "choose")
+    figures = [line.split() for line in at_80 if line.startswith("k = ")]
+    assert figures
+    assert [line.split() for line in narrow if line.startswith("k = ")] == figures
+
+
+def test_one_request_is_no_requests(page: Show) -> None:
+    few = MEMORY | {"max_concurrency_baseline": 1, "max_concurrency_speculative": 1}
+    text = " ".join(page(prediction(memory=few), "predict"))
+    assert "room for 1 request without speculation" in text
+
+
+def test_a_note_that_comes_twice_is_printed_once(capsys: pytest.CaptureFixture[str]) -> None:
+    show({"notes": ["a", "b", "a"]}, as_json=True, view="predict")
+    assert capsys.readouterr().err.splitlines() == ["note: a", "note: b"]
+
+
+@pytest.mark.parametrize(
     ("result", "view"), [(prediction(), "predict"), (choice(), "choose"), (choice(3, restart_worth_it=True), "choose")]
 )
 def test_pages_fit_80_columns_and_end_no_line_in_an_escape(result: dict[str, Any], view: str, page: Show) -> None:

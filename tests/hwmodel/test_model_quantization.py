@@ -29,6 +29,20 @@ def formats(table: dict[str, Any], *modules: str) -> list[str]:
     return [read.format_of(module).name for module in modules]
 
 
+@pytest.mark.parametrize("size", [0, -2, 1.5, "128"])
+@pytest.mark.parametrize("method", ["gptq", "awq"])
+def test_a_group_of_no_inputs_is_refused(method: str, size: object) -> None:
+    with pytest.raises(InputError, match="group_size is"):
+        quantization({"quant_method": method, "bits": 4, "group_size": size})
+    with pytest.raises(InputError, match="group_size is"):
+        quantization({"quant_method": "gptq", "bits": 4, "dynamic": {"+:.*": {"bits": 8, "group_size": size}}})
+
+
+def test_a_group_of_minus_one_is_one_scale_per_channel() -> None:
+    read = quantization({"quant_method": "gptq", "bits": 4, "group_size": -1})
+    assert read.format_of(DENSE).per_channel
+
+
 def compressed(weights: dict[str, Any], *ignore: str, targets: list[str] | None = None) -> dict[str, Any]:
     group = {"targets": targets or ["Linear"], "weights": weights}
     return {"quant_method": "compressed-tensors", "config_groups": {"group_0": group}, "ignore": list(ignore)}

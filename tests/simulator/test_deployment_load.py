@@ -157,7 +157,7 @@ def test_a_file_with_a_byte_order_mark_is_read(tmp_path: Path) -> None:
         ({"measured": [{"tpot_ms": 3}]}, "missing key measured.concurrency"),
         ({"measured": [{"concurrency": 1}]}, "no fact at concurrency 1"),
         ({"measured": [{"concurrency": 1, "tpot_ms": 10, "throughput_tokens_per_s": 1000}]}, "up to 100, since"),
-        ({"measured": [{"concurrency": 1, "tpot_ms": 0}]}, "measured.tpot_ms: got 0, allowed: number above 0"),
+        ({"measured": [{"concurrency": 1, "tpot_ms": 0}]}, "measured.tpot_ms: got 0, allowed: number from 0.001"),
         ({"speculation": {"num_speculative_tokens": -1}}, "got -1, allowed: integer from 0 to 64"),
         ({"speculation": {"num_speculative_tokens": 10_000}}, "got 10000, allowed: integer from 0 to 64"),
         ({"speculation": {"method": "eagle-3"}}, "nearest: eagle3"),
@@ -305,6 +305,64 @@ def test_a_key_of_the_launchs_config_is_reached_by_an_override() -> None:
 def test_a_launch_config_that_is_no_json_is_one_line(value: object) -> None:
     text = message(small(speculation={"method": "ngram", "launch_config": {"x": [value]}}))
     assert text.startswith("speculation.launch_config: ")
+
+
+@pytest.mark.parametrize("override", ["engine.launch=vllm serve x --tensor-parallel-size 4", "engine.launch=start.sh"])
+def test_a_launch_that_nobody_expanded_is_refused_rather_than_ignored(override: str) -> None:
+    assert "the launch as DEPLOYMENT, or written in the deployment file" in message(small(), override)
+    with pytest.raises(InputError, match=r"engine\.launch"):
+        apply_overrides(load_deployment(small()), [override])
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("model.weights_gb", 0.0001),
+        ("model.weights_gb", 100_001),
+        ("hardware.allreduce_latency_us", 100_001),
+        ("hardware.allreduce_busbw_gb_per_s", 0.0001),
+        ("hardware.allreduce_busbw_gb_per_s", 100_001),
+        ("hardware.host_overhead_ms", 1001),
+        ("objective.tpot_ms_max", 2e7),
+        ("objective.ttft_ms_max", 2e7),
+        ("restart.outage_min", 100_001),
+        ("restart.rollback_min", 100_001),
+        ("restart.traffic_tokens_per_s", 2e9),
+        ("costs.gpu_hour_price", 2e6),
+        ("costs.training_tokens", 2e15),
+        ("measured.tpot_ms", 600_001),
+        ("measured.tpot_ms", 1e-300),
+        ("measured.step_ms", 600_001),
+        ("measured.throughput_tokens_per_s", 2e8),
+    ],
+)
+def test_values_beyond_any_machine_are_one_line(key: str, value: float) -> None:
+    table, name = key.split(".")
+    tables = {"concurrency": 1, name: value} if table == "measured" else {name: value}
+    merged = SMALL.get(table, {}) | tables
+    text = message(small(**{table: [merged] if table == "measured" else merged}))
+    assert text.startswith(f"{key}: got ")
+    assert "allowed: number" in text
+
+
+@pytest.mark.parametrize(
+    ("engine", "dtype", "known"),
+    [
+        ("vllm", "fp8_e4m3", True),
+        ("vllm", "auto", True),
+        ("vllm", "nvfp4", True),
+        ("vllm", "int3", False),
+        ("vllm", "fp4_e2m1", False),
+        ("sglang", "fp4_e2m1", True),
+        ("sglang", "fp3", False),
+    ],
+)
+def test_a_cache_format_is_one_that_the_engine_has(engine: str, dtype: str, known: bool) -> None:
+    source = small(engine={"name": engine, "kv_cache_dtype": dtype})
+    if known:
+        assert load_deployment(source).engine.kv_cache_dtype == dtype
+    else:
+        assert message(source).startswith(f"engine.kv_cache_dtype: got '{dtype}', allowed: one of: auto, ")
 
 
 def test_acceptance_given_with_the_other_method_stays() -> None:

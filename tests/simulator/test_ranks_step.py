@@ -58,6 +58,11 @@ CASES = {
             "method": "draft_model", "draft_model": "llama-3.2-1b-bf16", "draft_tensor_parallel_size": 1
         },
     ),
+    "slow link between sockets": _deployment(
+        model={"config": "llama-3.1-8b-bf16"},
+        hardware={"gpu": "l40s", "num_gpus": 8, "interconnect": "pcie-dual-socket"},
+        engine={"tensor_parallel_size": 8},
+    ),
     "one GPU": _deployment(hardware={"num_gpus": 1}, engine={"tensor_parallel_size": 1}),
     "multi-token prediction": _deployment(
         model={"config": "qwen3-next-80b-a3b-bf16"}, engine={"tensor_parallel_size": 2}, speculation={"method": "mtp"}

@@ -157,6 +157,43 @@ def test_keys_of_the_reference_launch() -> None:
     assert keys.model_name == "moonshotai/Kimi-K2.5"
 
 
+def notes_of(launch: str) -> str:
+    return "\n".join(deployment_from_launch(launch).notes)
+
+
+def test_a_misspelt_option_is_a_note_with_the_right_name() -> None:
+    assert "--max-modle-len is no option known here; did you mean --max-model-len?" in notes_of(
+        "vllm serve org/m --max-modle-len 4096"
+    )
+    assert "--context-lenght is no option known here; did you mean --context-length?" in notes_of(
+        "python -m sglang.launch_server --model-path org/m --context-lenght 4096"
+    )
+
+
+@pytest.mark.parametrize(
+    "launch", ["vllm serve org/m --frobnicate 3", "python -m sglang.launch_server --model-path org/m --frobnicate 3"]
+)
+def test_an_option_that_is_not_known_here_is_a_note(launch: str) -> None:
+    assert "--frobnicate is not known here and is passed over" in notes_of(launch)
+
+
+def test_a_key_that_the_version_ignores_is_a_note() -> None:
+    value = '{"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 4, "disable_by_batch_size": 8}'
+    assert "'disable_by_batch_size' is accepted and ignored" in notes_of(
+        f"pip install vllm==0.11.0\nvllm serve org/m --speculative-config '{value}'"
+    )
+
+
+def test_a_version_stated_elsewhere_is_the_one_that_judges_the_launch() -> None:
+    launch = "vllm serve org/m --enforce-eager"
+    assert any("is assumed" in note for note in deployment_from_launch(launch).notes)
+    keys = deployment_from_launch(launch, version="0.16.0")
+    assert not any("is assumed" in note for note in keys.notes)
+    assert "version" not in keys.tables["engine"]  # the launch does not say it
+    with pytest.raises(InputError, match=r"came with 0\.8\.2"):
+        deployment_from_launch(f"vllm serve org/m {NGRAM}", version="0.8.1")
+
+
 def test_a_launch_without_speculation_says_none() -> None:
     assert deployment_from_launch("vllm serve org/m").tables["speculation"] == {"method": "none"}
 
