@@ -7,7 +7,7 @@ ROOMS := hwmodel simulator calibration validate draftcast
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check test test-live docs bench clean
+.PHONY: help setup demo check test test-live golden docs verify bench clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -42,13 +42,21 @@ test: check ## the checks and all tests that need no server
 test-live: setup ## the tests against a real inference server
 	@if [ -d tests/live ]; then $(BIN)/pytest tests/live; else echo "no live tests in this version: nothing was run against a server"; fi
 
+golden: setup ## record the outputs of whole runs anew; look at the difference before you commit it
+	DRAFTCAST_GOLDEN=write $(BIN)/pytest tests -k golden
+
+verify: setup ## minutes: statistics against theory, simulation against the closed form and against measured tables
+	@failed=0; for script in verification/*.py; do \
+	  echo "== $$script"; OPENBLAS_NUM_THREADS=1 $(BIN)/python $$script || failed=1; done; exit $$failed
+
 docs: setup ## the generated parts of docs/: command help, tables, outputs
 	$(BIN)/python docs/make_cli.py
 	$(BIN)/python docs/generate_tables.py
 
-bench: setup ## how long the program takes to start
+bench: setup ## start-up, a grid cell, a simulated step, memory
 	$(BIN)/python benchmarks/startup.py
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python benchmarks/grid.py
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python benchmarks/serving.py
 
 clean: ## caches and build leftovers; keeps .venv
 	rm -rf .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache build dist *.egg-info out

@@ -18,8 +18,8 @@ _LATENCY_BYTES = 2 * MIB  # beyond it bandwidth decides, which the derivation ta
 def nccl_curve(gpu: Gpu, num_gpus: int, interconnect: str) -> AllReduceCurve:
     """Seconds of NCCL's AllReduce over message size (`num_gpus` >= 2).
 
-    A derived curve is never below that of the next faster PCIe class where latency counts. Measured ones stand as measured: two classes are
-    two boxes, and a tuned box of a slow class may beat an untuned one of a fast class.
+    A derived curve is never below that of the next faster PCIe class where latency counts. Measured ones stand as
+    measured: two classes are two boxes, and a tuned box of a slow class may beat an untuned one of a fast class.
     """
     own = class_curve(gpu, num_gpus, interconnect)
     faster = FASTER_CLASS.get(interconnect)

@@ -163,16 +163,26 @@ def cache_time_s(work: RankWork, machine: Machine, batch: Batch, p: Parameters) 
 
 def experts_time_s(work: RankWork, machine: Machine, batch: Batch, p: Parameters) -> Any:
     """Seconds of the routed experts of all layers: distinct experts' bytes against padded GEMM rows."""
-    bandwidth = p.bandwidth_efficiency * machine.gpu.memory_bandwidth_bytes_per_s
     total: Any = 0.0
     for moe in work.moe:
         load = layer_load(moe, batch, p, machine.parallel.data)
-        rate = p.expert_compute_efficiency * machine.flop_per_s(moe.weight_format)
         share = 1.0 if moe.num_ranks == 1 else load.busiest_rank / np.maximum(load.distinct, 1e-9)
-        flop = 2.0 * load.padded_rows * moe.expert_parameters * share
-        read = np.minimum(load.busiest_rank, batch.expert_budget) * moe.expert_bytes
-        total = total + moe.num_layers * operator_time_s(read, bandwidth, flop, rate, machine.gemm_exponent)
+        read = np.minimum(load.busiest_rank, batch.expert_budget)
+        total = total + moe.num_layers * layer_experts_time_s(moe, machine, p, read, load.padded_rows * share)
     return total
+
+
+def layer_experts_time_s(moe: MoeWork, machine: Machine, p: Parameters, experts_read: Any, padded_rows: Any) -> Any:
+    """Seconds of one layer's routed experts on a rank that reads `experts_read` of them for `padded_rows` GEMM rows."""
+    bandwidth = p.bandwidth_efficiency * machine.gpu.memory_bandwidth_bytes_per_s
+    rate = p.expert_compute_efficiency * machine.flop_per_s(moe.weight_format)
+    flop = 2.0 * padded_rows * moe.expert_parameters
+    return operator_time_s(experts_read * moe.expert_bytes, bandwidth, flop, rate, machine.gemm_exponent)
+
+
+def tile_rows(moe: MoeWork) -> int:
+    """Rows of one tile of the grouped GEMM for these experts' weight format."""
+    return _MARLIN_TILE_ROWS.get(moe.weight_format, _DEFAULT_TILE_ROWS)
 
 
 def layer_load(moe: MoeWork, batch: Batch, p: Parameters, data_parallel: int) -> ExpertLoad:
@@ -190,8 +200,8 @@ def layer_load(moe: MoeWork, batch: Batch, p: Parameters, data_parallel: int) ->
             lengths.append(float(batch.prefill_tokens[i]))
             counts.append(np.array([float(data_parallel)]))
         runs.append(Runs(tuple(lengths), tuple(counts)))
-    tile = _MARLIN_TILE_ROWS.get(moe.weight_format, _DEFAULT_TILE_ROWS)
-    return expert_load(moe.num_experts, moe.num_experts_per_tok, runs, routing, num_ranks=moe.num_ranks, tile_rows=tile)
+    n, k = moe.num_experts, moe.num_experts_per_tok
+    return expert_load(n, k, runs, routing, num_ranks=moe.num_ranks, tile_rows=tile_rows(moe))
 
 
 def _columns(values: Any, cells: int) -> list[Array]:

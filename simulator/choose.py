@@ -203,7 +203,7 @@ def _flag(study: Study, num_speculative_tokens: int, schedule: list[list[int]] |
     choice = SpeculativeChoice(
         method=system.method,
         num_speculative_tokens=num_speculative_tokens,
-        draft_model=spec.draft_model,
+        draft_model=spec.drafter,
         prompt_lookup_min=low,
         prompt_lookup_max=high,
         draft_tensor_parallel_size=spec.draft_tensor_parallel_size,
@@ -211,7 +211,7 @@ def _flag(study: Study, num_speculative_tokens: int, schedule: list[list[int]] |
         data_parallel_size=system.parallel.data,
         schedule=tuple((a, b, k) for a, b, k in schedule or []),
         model_runner=system.mode(num_speculative_tokens).model_runner,
-        launch_config=getattr(spec, "launch_config", None) or {},
+        launch_config=spec.launch_config or {},
         sglang_topk=spec.sglang_topk or 1,
         sglang_num_draft_tokens=spec.sglang_num_draft_tokens,
         n_predict=len(system.shape.mtp_layers) or None if system.method == "mtp" else None,

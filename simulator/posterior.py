@@ -48,8 +48,8 @@ class Posterior:
     def draws(self, standard: Array, predict: Callable[[Array], Array] | None = None) -> Array:
         """Posterior coordinates from standard-normal ones, `(num_draws, num_parameters)`.
 
-        With `predict`, each draw is moved (least change in posterior widths) until what it predicts of the facts is what
-        the linear model said: parameters enter as exponentials, so a plain normal draw would overshoot the facts.
+        With `predict`, each draw is moved (least change in posterior widths) until what it predicts of the facts is
+        what the linear model said: parameters enter as exponentials, so a plain normal draw would overshoot the facts.
         """
         z = self.mode + standard @ self.factor.T
         if predict is None or not len(self.noise):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hwmodel.parameters import Parameters
-from hwmodel.sampled_experts import sampled_experts_time_s, tile_rows
+from hwmodel.step import layer_experts_time_s, tile_rows
 from simulator.ranks.cell import number
 from simulator.ranks.plan import MoeLayer
 from simulator.ranks.routing_samples import RoutingPoint, distinct, padded_rows, sample_layer
@@ -41,13 +41,8 @@ def _load(layer: MoeLayer, num_ranks: int, p: Parameters, routing: RoutingPoint,
     for part in range(work.num_ranks):
         counts = sample.of_rank(part, work.num_ranks)
         read = distinct(counts)
-        seconds = sampled_experts_time_s(
-            work,
-            layer.machine,
-            p,
-            experts_read=min(read, layer.expert_budget),
-            padded_rows=padded_rows(counts, tile),
-        )
+        within_budget = min(read, layer.expert_budget)
+        seconds = number(layer_experts_time_s(work, layer.machine, p, within_budget, padded_rows(counts, tile)))
         known[part] = (read, seconds)
     by_rank = [known[rank % work.num_ranks] for rank in range(num_ranks)]
     return LayerLoad(

@@ -1,6 +1,10 @@
 """The engine by hand: steps of 10 ms, a prompt token costs 1 ms more; then what must hold for any run."""
 
+import csv
+import io
+import os
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,9 +22,11 @@ from simulator.serving.kv_blocks import BlockPool
 from simulator.serving.metrics import ArmMetrics, Counting, Slo
 from simulator.serving.policies import ScheduledLength, StaticLength
 from simulator.serving.population import population
+from simulator.serving.records import RecordWriter
 from simulator.serving.request import Request, RequestSpec
 from simulator.serving.scheduler import Limits, Scheduler
 
+GOLDEN = Path(__file__).parent.parent / "data" / "serving" / "golden_records.csv"
 STEP_S, PROMPT_TOKEN_S = 0.010, 0.001
 ROOMY = Limits(max_num_seqs=64, max_num_batched_tokens=1000)
 
@@ -390,3 +396,27 @@ def test_the_same_seed_gives_the_same_run(world: dict[str, Any]) -> None:
     first, second = world_run(world), world_run(world)
     assert first.log.rows == second.log.rows
     assert [(r.number, r.finish_s) for r in first.log.requests] == [(r.number, r.finish_s) for r in second.log.requests]
+
+
+def golden_run() -> str:
+    """The records of a run with queueing, chunks, drafts, preemption and an outage."""
+    file = io.StringIO()
+    specs = [(round(0.07 * i, 2), 20 + 37 * i % 90, 5 + 13 * i % 40) for i in range(40)]
+    limits = Limits(max_num_seqs=6, max_num_batched_tokens=64, longest_draft=3, prefix_cache_hit_share=0.4)
+    acceptance = sampled([0.8, 0.6, 0.5], share=0.7, persistence=0.5, seed=11)
+    outage = Outage(1.5, 0.4)
+    result = run(specs, limits=limits, blocks=24, acceptance=acceptance, policy=StaticLength(3), outage=outage)
+    writer = RecordWriter(file, as_json=False).of("speculative")
+    for request in result.log.requests:
+        writer.request_done(request)
+    return file.getvalue()
+
+
+def test_a_whole_run_is_the_golden_one_byte_for_byte() -> None:
+    text = golden_run()
+    if os.environ.get("DRAFTCAST_GOLDEN") == "write":
+        GOLDEN.write_text(text, encoding="utf-8")
+    assert text == GOLDEN.read_text(encoding="utf-8")
+    rows = list(csv.DictReader(io.StringIO(text)))
+    assert sum(int(row["preemptions"]) for row in rows) > 0
+    assert sum(int(row["attempts"]) > 1 for row in rows) > 0

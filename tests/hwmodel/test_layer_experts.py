@@ -10,8 +10,7 @@ from hwmodel.gpus import load_gpu
 from hwmodel.models import load_model
 from hwmodel.parameters import Parameters
 from hwmodel.rank import Parallelism, rank_work
-from hwmodel.sampled_experts import sampled_experts_time_s, tile_rows
-from hwmodel.step import Machine, decode_batch, experts_time_s, layer_load
+from hwmodel.step import Machine, decode_batch, experts_time_s, layer_experts_time_s, layer_load, tile_rows
 
 GPU = load_gpu("h200")
 P = Parameters(**{field.name: 0.5 for field in dataclasses.fields(Parameters)})
@@ -27,9 +26,8 @@ def test_a_counted_load_costs_what_the_formula_says_of_it(expert_parallel, seque
     (moe,) = work.moe
     load = layer_load(moe, batch, P, 1)
     busiest, distinct, rows = (float(x[0, 0]) for x in (load.busiest_rank, load.distinct, load.padded_rows))
-    seconds = sampled_experts_time_s(
-        moe, machine, P, experts_read=busiest, padded_rows=rows * (busiest / distinct if expert_parallel else 1.0)
-    )
+    share = busiest / distinct if expert_parallel else 1.0
+    seconds = float(np.ravel(layer_experts_time_s(moe, machine, P, busiest, rows * share))[0])
     assert seconds * moe.num_layers == pytest.approx(float(experts_time_s(work, machine, batch, P)[0, 0]))
 
 
