@@ -1,12 +1,13 @@
 """`draftcast whatif` for a human reader."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from draftcast.render.numbers import UNDEFINED, counted, factor, interval, milliseconds, probability
 from draftcast.render.page import Page
 
 # Short heads leave room for the keys; the headline says them in full.
+NOTABLE_SHARE = 0.1  # of the step: a difference that explains something
 FIGURES = ("speedup", "90 %", "faster", "ms", "drafts")
 
 
@@ -21,6 +22,7 @@ def render(result: Mapping[str, Any], page: Page) -> None:
     heads = [_short(key, keys) for key in keys]
     cells = ([*(str(row["vary"][key]) for key in keys), *_figures(row)] for row in rows)
     page.table((*heads, *FIGURES), cells, num_texts=len(keys))
+    page.section("AllReduce's share of the step without drafts", _allreduce_shares(rows))
     impossible = [row for row in rows if row.get("error")]
     page.section("Not possible", [f"{_named(row['vary'])}: {row['error']}" for row in impossible])
 
@@ -34,6 +36,15 @@ def _figures(row: Mapping[str, Any]) -> list[str]:
         # Its figures assume that it did fit: beside those that do, they would be read as an answer.
         return ["does not fit", UNDEFINED, UNDEFINED, *times]
     return [factor(row["speedup"].get("p50")), interval(row["speedup"]), probability(row["probability_faster"]), *times]
+
+
+def _allreduce_shares(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The shares, where they tell the combinations apart."""
+    arms = {_named(row["vary"]): row["baseline"] for row in rows if not row.get("error")}
+    shares = {name: arm.get("parts_s", {}).get("allreduce", 0.0) / arm["step_s"] for name, arm in arms.items()}
+    if not shares or max(shares.values()) - min(shares.values()) < NOTABLE_SHARE:
+        return []
+    return [f"{name}: {share:.0%}" for name, share in shares.items()]
 
 
 def _lacks_memory(arm: Mapping[str, Any]) -> bool:

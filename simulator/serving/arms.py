@@ -123,7 +123,7 @@ def run_arm(
     arm: Arm, load: Load, slo: Slo, *, observers: tuple[Observer, ...] = (), outage: Outage | None = None
 ) -> ArmReport:
     """One run of an arm. Ctrl-C ends it early: the report then holds what was done so far."""
-    env = simpy.Environment()
+    env = simpy.Environment(initial_time=0.0)
     metrics, scheduler = ArmMetrics(slo, load.counting()), arm.scheduler()
     planner = DecodePlanner(
         env, scheduler, arm.times, arm.acceptance, arm.policy(), metrics, arm.draft_share, load.max_block_steps

@@ -82,7 +82,7 @@ def run(  # noqa: PLR0913 - a test names only what it changes
     block_steps: int = 512,
 ) -> Run:
     """Runs requests (arrival, prompt, output); with `users` in a closed loop that starts at once."""
-    env = simpy.Environment()
+    env = simpy.Environment(initial_time=0.0)
     scheduler = Scheduler(limits, BlockPool(blocks, 16))
     metrics = ArmMetrics(Slo(), Counting(0, len(specs), until_closed=False))
     log = Log()
