@@ -7,22 +7,14 @@ from pathlib import Path
 from hwmodel.errors import InputError, UnknownNameError
 from hwmodel.files import open_regular
 from hwmodel.hf.fields import one_line, shown
+from hwmodel.interconnects import interconnect_names
 from hwmodel.specs import Gpu
 from hwmodel.units import GB, MB, MIB, TERA
 
 _CARDS = Path(__file__).parent / "data" / "gpus"
 _MAX_CARD_BYTES = 100_000  # a card is 1-2 kB: anything larger is another kind of file
 _MAX_NAME_CHARS = 100
-_INTERCONNECTS = (
-    "pcie-switch",
-    "pcie-two-switches",
-    "pcie-root",
-    "pcie-dual-socket",
-    "pcie-no-p2p",
-    "nvlink",
-    "nvswitch",
-    "none",
-)
+_INTERCONNECTS = tuple(interconnect_names())
 _NUMBER, _WHOLE, _BOOL, _CLASS = "a number", "a whole number", "true or false", "an interconnect class"
 
 # Table -> key -> (what it holds, smallest, largest). The limits are far beyond any device: they catch a wrong unit.

@@ -5,10 +5,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+import toys
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from toys import GPU, GQA, NS_PER_BYTE, ROOT_CURVE
 
-from hwmodel.allreduce_curve import AllReduceCurve
 from hwmodel.collectives import zero_curve
 from hwmodel.drafters import (
     MODEL_FREE_METHODS,
@@ -24,65 +25,12 @@ from hwmodel.drafters import (
 from hwmodel.models import load_model
 from hwmodel.parameters import PARAMETER_NAMES, Parameters
 from hwmodel.rank import Parallelism, rank_work
-from hwmodel.specs import Attention, DenseMlp, Gpu, Layer, ModelShape, Moe
+from hwmodel.specs import DenseMlp, Layer, ModelShape
 from hwmodel.step import Batch, Machine, decode_batch
 from hwmodel.units import MS, US
 
-GPU = Gpu(
-    name="toy",
-    title="toy",
-    sm_arch="8.9",
-    memory_bytes=1e9,
-    memory_bandwidth_bytes_per_s=1e9,  # a byte takes a nanosecond
-    bf16_flop_per_s=1e12,
-    fp8_flop_per_s=None,
-    fp4_flop_per_s=None,
-    l2_bytes=0.0,
-    num_sms=1,
-    interconnect="pcie-root",
-    pcie_bytes_per_s=1e9,
-    nvlink_bytes_per_s=0.0,
-    p2p=True,
-)
-NS_PER_BYTE = 1e-9
-GQA = Attention(
-    kind="gqa",
-    parameters=30_000,
-    sharded_bytes=60_000.0,
-    replicated_bytes=0.0,
-    num_heads=4,
-    num_kv_heads=2,
-    qk_head_dim=25,
-    v_head_dim=25,
-    cache_elements_per_token=100,
-)
-MOE = Moe(
-    num_experts=8,
-    num_experts_per_tok=2,
-    expert_parameters=3_000,
-    expert_bytes=6_000.0,
-    weight_format="bf16",
-    shared_parameters=0,
-    shared_bytes=0.0,
-    router_parameters=800,
-    router_bytes=1_600.0,
-)
-TOY = ModelShape(
-    name="toy",
-    architecture="toy",
-    hidden_size=100,
-    num_hidden_layers=2,
-    vocab_size=1_000,
-    max_position_embeddings=4_096,
-    layers=(Layer(1, GQA, dense=DenseMlp(5_000, 10_000.0)), Layer(1, GQA, moe=MOE)),
-    embedding_parameters=100_000,
-    embedding_bytes=200_000.0,
-    lm_head_parameters=100_000,
-    lm_head_bytes=200_000.0,
-    lm_head_read_bytes=200_000.0,
-    quantization="bf16",
-)
-ROOT_CURVE = AllReduceCurve(np.array([1e2, 1e6]), np.array([1e-5, 1e-3]), ("nccl", "nccl"), "by hand", "user", 2)
+MOE = replace(toys.MOE, shared_parameters=0, shared_bytes=0.0)
+TOY = replace(toys.TOY, layers=(toys.TOY.layers[0], replace(toys.TOY.layers[1], moe=MOE)))
 
 # A head for the toy: 2 x 100 wide inputs to q, k, v (100 + 2 x 50 outputs), an output projection, the dense block.
 BODY_BYTES = 2 * (200 * 200 + 100 * 100 + 5_000)

@@ -5,52 +5,14 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from toys import GQA, MOE, TOY
 
 from hwmodel.models import load_model
 from hwmodel.parameters import fitted_values
 from hwmodel.rank import Parallelism, RankWork, rank_work
-from hwmodel.specs import Attention, DenseMlp, Layer, ModelShape, Moe
+from hwmodel.specs import DenseMlp, Layer, ModelShape
 
 BF16_BYTES = 2.0
-
-# Four heads of 25 in two key-value groups, width 100: q and o 100 x 100, k and v 100 x 50.
-GQA = Attention(
-    kind="gqa",
-    parameters=30_000,
-    sharded_bytes=60_000.0,
-    replicated_bytes=0.0,
-    num_heads=4,
-    num_kv_heads=2,
-    qk_head_dim=25,
-    v_head_dim=25,
-    cache_elements_per_token=100,
-)
-MOE = Moe(
-    num_experts=8,
-    num_experts_per_tok=2,
-    expert_parameters=3_000,
-    expert_bytes=6_000.0,
-    weight_format="bf16",
-    shared_parameters=1_000,
-    shared_bytes=2_000.0,
-    router_parameters=800,
-    router_bytes=1_600.0,
-)
-TOY = ModelShape(
-    name="toy",
-    architecture="toy",
-    hidden_size=100,
-    num_hidden_layers=2,
-    vocab_size=1_000,
-    max_position_embeddings=4_096,
-    layers=(Layer(1, GQA, dense=DenseMlp(5_000, 10_000.0)), Layer(1, GQA, moe=MOE)),
-    embedding_parameters=100_000,
-    embedding_bytes=200_000.0,
-    lm_head_parameters=100_000,
-    lm_head_bytes=200_000.0,
-    lm_head_read_bytes=200_000.0,
-    quantization="bf16",
-)
 
 
 def with_attention(**changes: object) -> ModelShape:
