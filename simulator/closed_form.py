@@ -16,7 +16,7 @@ from hwmodel.engine.graphs import graph_limit_tokens, padded_tokens
 from hwmodel.engine.records import EngineMode
 from hwmodel.memory import DraftMemory, MemoryBudget, MemoryPlan, max_running_requests, plan_memory
 from hwmodel.parameters import Parameters
-from hwmodel.step import STEP_PARTS, Batch, StepCost, StepMode, decode_batch, engine_parts, forward_parts, graph_loss_s
+from hwmodel.step import STEP_PARTS, Batch, StepCost, StepMode, decode_batch, engine_parts
 from hwmodel.units import GB, MS
 from simulator.acceptance import AcceptanceDraws
 from simulator.system import System
@@ -24,6 +24,7 @@ from simulator.system import System
 Array = NDArray[np.float64]
 
 _KV_ESTIMATE_MARGIN = 1.15  # the reserve is an estimate: a refusal is stated only where it is clear
+_RARE = 0.001  # share of steps that is not worth a graph of its own
 DCP_DRAFT_PASS_S = 0.8 * MS  # decode-context parallelism adds this to a draft pass (docs/model.md, fit results)
 
 
@@ -82,8 +83,8 @@ def capacity(system: System, num_speculative_tokens: int, kv_cache_tokens: float
         text = f"the KV cache holds {plan.kv_cache_tokens:.0f} tokens, one request needs {per_request:.0f}"
         return Capacity(plan, 0, "does_not_fit", text)
     in_budget = mode.max_num_batched_tokens // (num_speculative_tokens + 1)
-    if 0 < in_budget < held:
-        held, limit = in_budget, "max_num_batched_tokens"
+    if in_budget < held:
+        held, limit = max(in_budget, 1), "max_num_batched_tokens"
     return Capacity(plan, held * system.parallel.data, limit)
 
 
@@ -245,18 +246,34 @@ def speculative_step(
 
 
 def _group_step(drafting: _Drafting, p: Parameters, draft_probability: Any) -> StepCost:
-    """Where drafts come and go (n-gram, suffix), the mixture of "nobody drafts" and "somebody does, in the conditional
-    mean": exact for one request, the mean field for many (docs/model.md, eq. S2)."""
+    """Where drafts come and go (n-gram, suffix), the mixture of "nobody drafts", "everybody does" and "some do, in the
+    conditional mean": exact for one request, the mean field for many (docs/model.md, eq. S2)."""
     sequences = drafting.sequences
     if not drafting.mode.variable_draft_length:
         return _drafted_step(drafting, p, sequences, uniform=True)
     nobody = (1.0 - draft_probability) ** sequences
-    drafted = sequences * draft_probability / np.maximum(1.0 - nobody, 1e-12)
+    everybody, at = _everybody(drafting, draft_probability)
+    some = np.maximum(1.0 - nobody - everybody, 0.0)
+    drafted = sequences * (draft_probability - everybody) / np.maximum(some, 1e-12)
     drafted = np.minimum(np.maximum(drafted, np.minimum(sequences, 1.0)), sequences)
     idle, busy = _idle_step(drafting, p), _drafted_step(drafting, p, drafted, uniform=False)
-    return StepCost(
-        {name: busy.parts_s[name] + nobody * (idle.parts_s[name] - busy.parts_s[name]) for name in busy.parts_s}
-    )
+    parts = {name: some * busy.parts_s[name] + nobody * idle.parts_s[name] for name in busy.parts_s}
+    if at.size:
+        cells = _Drafting(drafting.system, drafting.lengths[at], sequences[at], drafting.detail)
+        whole = _drafted_step(cells, p, cells.sequences, uniform=True)
+        for name, part in parts.items():
+            part[:, at] += everybody[:, at] * whole.parts_s[name]
+    return StepCost(parts)
+
+
+def _everybody(drafting: _Drafting, draft_probability: Any) -> tuple[Array, NDArray[np.int_]]:
+    """Share of steps in which every row has a draft of k tokens, so that a full graph is replayed, and its cells.
+
+    0 where it is rare, and for suffix decoding, whose drafts are as long as the match.
+    """
+    share = np.asarray(draft_probability**drafting.sequences)
+    often = (share.max(axis=0) > _RARE) & (drafting.system.method != "suffix")
+    return np.where(often, share, 0.0), np.flatnonzero(often)
 
 
 def _drafted_step(drafting: _Drafting, p: Parameters, drafted: Any, *, uniform: bool) -> StepCost:
@@ -324,19 +341,17 @@ def prefill_cost(system: System, p: Parameters, sequences: Array, step_s: Array)
     before = workload.input_tokens - prompt + prompt * (steps - 1.0) / (2.0 * steps)
     others = np.maximum(sequences - 1.0, 0.0)
     batch = Batch(others, others, np.ones_like(sequences), system.context_tokens, others + chunk, chunk, before)
-    parts = forward_parts(system.work, system.machine, batch, p)
-    gpu_s = sum(parts.values())
     step = StepMode(
         graph=mode.mixed_decode_graph,
         graph_limit_tokens=float(graph_limit_tokens(mode)),
         baseline_graph=mode.mixed_decode_graph,
-        synchronous_baseline=False,
+        synchronous_baseline=not mode.async_scheduling,
         speculation=False,
         loses_async=False,
         rows_as_prefill=False,
     )
-    loss = graph_loss_s(system.work, gpu_s, p, batch.rows, step)
-    mixed = gpu_s + p.host_step_s + p.token_overhead_s * others + loss
+    # The overhead of a token row was fitted to decode; prompt rows are not charged with it.
+    mixed = sum(engine_parts(system.work, system.machine, batch, p, step).values()) - p.token_overhead_s * chunk
     return PrefillCost(steps * np.maximum(mixed - step_s, 0.0), steps)
 
 

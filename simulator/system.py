@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,7 +59,7 @@ class System:
         """The speculation method of the deployment."""
         return self.deployment.speculation.method
 
-    def verified_rows(self, num_speculative_tokens: NDArray[np.int_]) -> NDArray[np.float64]:
+    def verified_rows(self, num_speculative_tokens: NDArray[Any]) -> NDArray[np.float64]:
         """Rows that a drafted request brings into a step: 1 + k for a chain, the nodes of the tree for a tree."""
         spec = self.deployment.speculation
         if (spec.sglang_topk or 1) > 1 and spec.sglang_num_draft_tokens:

@@ -9,10 +9,9 @@ from numpy.typing import NDArray
 from simulator.serving.population import Population
 from simulator.serving.random_streams import (
     HALF_RANGE,
-    Words,
+    HalfWords,
     consecutive_words,
-    high,
-    low,
+    halves,
     request_key,
     stream_salts,
     threshold,
@@ -108,42 +107,40 @@ class SampledAcceptance:
         self._by_position = np.ascontiguousarray(self._limits[:, 0].T)
         self._salts = stream_salts(seed, _STREAMS)
         self._version = -1
-        self._thresholds: Words = np.zeros((0, 0), dtype=np.uint64)
+        self._thresholds: HalfWords = np.zeros((0, 0), dtype=np.uint32)
 
     def enrol(self, request: Request) -> None:
         """Its level in the population, and a key of its own."""
         request.level = self._people.level_of(request.number)
-        request.key = request_key(self._salts[0], request.number)
+        request.key = request_key(int(self._salts[0]), request.number)
 
     def outcomes(self, batch: RunningBatch, num_steps: int, lengths: "int | Ints") -> Outcome:
         """Accepted and drafted tokens of the next steps, `(num_steps, rows)`."""
-        bits = consecutive_words(batch.keys, batch.steps, num_steps)
-        position = high(bits)
+        place, position = halves(consecutive_words(batch.keys, batch.steps, num_steps))
         if self._persistence > 0.0:
             return self._in_stretches(batch, num_steps, position, lengths)
         if batch.version != self._version:
             self._version, self._thresholds = batch.version, self._by_position[:, batch.levels]
-        accepted = np.zeros(position.shape, dtype=np.int8)
-        for limit in self._thresholds[: longest(lengths)]:
-            accepted += position < limit
-        found = None if self._always else low(bits) < self._draft_below
+        survives = position < self._thresholds[: longest(lengths), None, :]  # (positions, steps, rows)
+        accepted = np.add.reduce(survives, axis=0, dtype=np.int8)
+        found = None if self._always else place < self._draft_below
         return _outcome(accepted, lengths, found)
 
     def survival(self, batch: RunningBatch) -> Array:
         """S_1..S_k of every row, `(rows, k)`, times the probability of a draft."""
         return np.asarray(self._people.survival[batch.levels].mean(axis=1) * self._draft_probability)
 
-    def _in_stretches(self, batch: RunningBatch, num_steps: int, position: Words, lengths: "int | Ints") -> Outcome:
+    def _in_stretches(self, batch: RunningBatch, num_steps: int, position: HalfWords, lengths: "int | Ints") -> Outcome:
         counters = batch.steps + np.arange(num_steps)[:, None]
-        renewed = high(words(batch.keys ^ self._salts[1], counters)) >= self._keep_below
+        renewed = halves(words(batch.keys ^ self._salts[1], counters))[0] >= self._keep_below
         begun = np.maximum.accumulate(np.where(renewed, counters, batch.stretch), axis=0)
-        kind = words(batch.keys ^ self._salts[2], begun)
+        place, kind = halves(words(batch.keys ^ self._salts[2], begun))
         num_stretches = self._limits.shape[1]
-        stretch = (high(kind) * np.uint64(num_stretches) / HALF_RANGE).astype(np.int64)
+        stretch = (kind * (num_stretches / HALF_RANGE)).astype(np.int64)
         accepted = np.zeros(position.shape, dtype=np.int8)
         for i in range(longest(lengths)):
             accepted += position < self._limits[batch.levels, stretch, i]
-        found = None if self._always else low(kind) < self._draft_below
+        found = None if self._always else place < self._draft_below
         outcome = _outcome(accepted, lengths, found)
         outcome.stretch = begun
         return outcome

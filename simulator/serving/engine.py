@@ -227,7 +227,7 @@ class Engine:
         """The last chunk of a prompt gives one token: the first, or after a preemption the next."""
         now, metrics = self.env.now, self.metrics
         if request.generated:
-            metrics.itl.add(np.array([now - request.last_token_s]))
+            metrics.itl.add_one(now - request.last_token_s)
         else:
             request.first_token_s = now
         request.generated += 1
@@ -275,7 +275,6 @@ class Engine:
         rate = (emitted - metrics.series_tokens) / span
         metrics.series_tokens = emitted
         metrics.series.add(float(starts_s[0]), span, (scheduler.num_running, len(scheduler.waiting), usage, rate))
+        facts = {**facts, "waiting": len(scheduler.waiting), "blocks": scheduler.pool.used}
         for observer in self.observers:
-            observer.steps(
-                starts_s, ends_s, {**facts, "waiting": len(scheduler.waiting), "blocks": scheduler.pool.used}
-            )
+            observer.steps(starts_s, ends_s, facts)

@@ -22,6 +22,7 @@ class Histogram:
         self._counts = np.zeros(int(np.log(_HIGHEST_S / _LOWEST_S) / np.log(_RATIO)) + 2, dtype=np.int64)
         self._pending: list[tuple[Array, int]] = []
         self._pending_values = 0
+        self._singles: list[float] = []
 
     def add(self, values_s: Array, weight: int = 1) -> None:
         """Each of these durations, `weight` times."""
@@ -32,9 +33,14 @@ class Histogram:
 
     def add_one(self, value_s: float) -> None:
         """One duration."""
-        self.add(np.array([value_s]))
+        self._singles.append(value_s)
+        if len(self._singles) > _FLUSH_VALUES:
+            self._flush()
 
     def _flush(self) -> None:
+        if self._singles:
+            self._pending.append((np.array(self._singles), 1))
+            self._singles = []
         if not self._pending:
             return
         values = np.concatenate([values for values, _ in self._pending])

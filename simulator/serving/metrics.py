@@ -144,10 +144,11 @@ class ArmMetrics:
 
     def _count(self, request: Request) -> None:
         self.counted += 1
+        tpot = request.tpot_s
         self.ttft.add_one(request.ttft_s)
         self.e2e.add_one(request.e2e_s)
-        if request.tpot_s is not None:
-            self.tpot.add_one(request.tpot_s)
+        if tpot is not None:
+            self.tpot.add_one(tpot)
         if self.slo.kept(request):
             self.kept += 1
             self.kept_tokens += request.output_tokens

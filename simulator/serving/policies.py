@@ -1,7 +1,6 @@
 """How many tokens to draft next: each policy is a small function or a few lines of state.
 
-Sources: docs/model.md, draft-length policies; vLLM `num_speculative_tokens_per_batch_size`; SGLang
-`--speculative-adaptive`.
+Sources: docs/serving.md; vLLM `num_speculative_tokens_per_batch_size`, SGLang `--speculative-adaptive`.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -2,7 +2,7 @@
 
 Counters pool over drafts, and a request with poor acceptance needs more drafts for the same output. So the spread is
 put on drafts (uniform over levels, mean S_i exactly), and requests are drawn in proportion to the tokens per step of
-their level: the pooled vector of a run is then the given one (docs/model.md, acceptance, heterogeneity).
+their level: the pooled vector of a run is then the given one (docs/serving.md).
 """
 
 from dataclasses import dataclass

@@ -11,14 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 Words = NDArray[np.uint64]
+HalfWords = NDArray[np.uint32]
 
 _MOST_CONSECUTIVE = 1024
 _INCREMENT = np.uint64(0x9E3779B97F4A7C15)  # the constants of splitmix64
 _FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 _SHIFTS = (np.uint64(30), np.uint64(27), np.uint64(31))
 _OFFSETS = np.arange(_MOST_CONSECUTIVE, dtype=np.uint64)[:, None] * _INCREMENT
-_HALF = np.uint64(32)
-_LOW = np.uint64(0xFFFFFFFF)
+_WORD = 2**64 - 1
 HALF_RANGE = 2.0**32  # both halves of a word are uniform on 0 .. 2^32 - 1
 
 
@@ -27,10 +27,13 @@ def stream_salts(seed: int, num_streams: int) -> Words:
     return np.asarray(np.random.SeedSequence(seed).generate_state(num_streams, np.uint64), dtype=np.uint64)
 
 
-def request_key(salt: np.uint64, number: int) -> int:
+def request_key(salt: int, number: int) -> int:
     """The key of a request, as the signed word that an integer column can hold."""
-    word = mixed(np.array([number], dtype=np.uint64) * _INCREMENT ^ salt)
-    return int(word.view(np.int64)[0])
+    word = (number * int(_INCREMENT) ^ salt) & _WORD
+    word = (word ^ word >> int(_SHIFTS[0])) * int(_FIRST) & _WORD
+    word = (word ^ word >> int(_SHIFTS[1])) * int(_SECOND) & _WORD
+    word ^= word >> int(_SHIFTS[2])
+    return word - (_WORD + 1) if word > _WORD >> 1 else word
 
 
 def words(keys: Words, counters: Any) -> Words:
@@ -54,16 +57,12 @@ def mixed(state: Words) -> Words:
     return state
 
 
-def high(bits: Words) -> Words:
-    """The upper half of each word: uniform on 0 .. 2^32 - 1."""
-    return bits >> _HALF
+def halves(bits: Words) -> tuple[HalfWords, HalfWords]:
+    """The two halves of each word, same shape: uniform on 0 .. 2^32 - 1, independent of each other."""
+    both = bits.view(np.uint32)
+    return both[..., 0::2], both[..., 1::2]
 
 
-def low(bits: Words) -> Words:
-    """The lower half of each word: uniform on 0 .. 2^32 - 1, independent of the upper one."""
-    return bits & _LOW
-
-
-def threshold(probability: Any) -> Words:
-    """The number below which a half falls with this probability."""
-    return np.round(np.asarray(probability, dtype=float) * HALF_RANGE).astype(np.uint64)
+def threshold(probability: Any) -> HalfWords:
+    """The number below which a half falls with this probability, to 2^-32."""
+    return np.minimum(np.round(np.asarray(probability, dtype=float) * HALF_RANGE), HALF_RANGE - 1.0).astype(np.uint32)

@@ -17,7 +17,8 @@ from simulator.serving.recorded_steps import read_recorded_steps
 from simulator.serving.report import ArmReport, Simulation, batch_interval, goodput_report, mean_tpot_ratio
 from simulator.serving.slo import highest_rate
 from simulator.serving.task import Task, choose_policy
-from simulator.serving.workload import parse_arrivals
+from simulator.serving.traces import read_trace
+from simulator.serving.workload import Arrivals, parse_arrivals
 from simulator.study import DEFAULT_DRAWS, build_study
 from simulator.summary import quantiles
 
@@ -59,13 +60,15 @@ def simulate(  # noqa: PLR0913 - the public question in its own words
     deployment, notes = with_method(deployment, method) if method else (deployment, ())
     offered = parse_arrivals(arrivals or f"closed:{deployment.workload.concurrency[0]}")
     policy, more = choose_policy(deployment, num_speculative_tokens, offered.users or None)
-    count = _checked(num_requests, num_draws, offered.users)
+    count = _checked(num_requests, num_draws, offered)
     _check_outage(outage)
     length = policy().largest
     study = build_study(deployment, k_max=length, num_draws=max(num_draws, DEFAULT_DRAWS), seed=seed)
     seeds = np.random.SeedSequence(seed).generate_state(_SEEDS).tolist()
     recorded = read_recorded_steps(acceptance_steps) if acceptance_steps else None
-    load = Load(offered, count, seeds[0], study.system.batch_divisor)
+    engines = study.system.batch_divisor
+    simulated = max(count // engines, 1) if offered.kind == "trace" else count  # a trace is dealt out to the engines
+    load = Load(offered, simulated, seeds[0], engines)
     task = Task(study, policy, load, _slo(deployment), recorded, (seeds[1], seeds[2]))
     answer = _Answer(task, outage)
     answer.run(outputs or Outputs(), num_draws, find_rate=find_rate)
@@ -77,14 +80,16 @@ def simulate(  # noqa: PLR0913 - the public question in its own words
         "seed": seed,
         "num_draws": num_draws,
         "outage": None if outage is None else {"at_s": outage[0], "duration_s": outage[1]},
-        "acceptance_steps": acceptance_steps,
+        "acceptance": f"recorded steps of {acceptance_steps}" if recorded else study.acceptance.source,
     }
     return answer.simulation(recorded_inputs(study, settings), (*notes, *more))
 
 
-def _checked(num_requests: int | None, num_draws: int, users: int) -> int:
-    """The number of requests."""
-    count = num_requests if num_requests is not None else max(_REQUESTS_PER_USER * users, _FEWEST_REQUESTS)
+def _checked(num_requests: int | None, num_draws: int, arrivals: Arrivals) -> int:
+    """The number of requests: as asked for, of a trace not more than it holds."""
+    most = sum(1 for _ in read_trace(arrivals.path)) if arrivals.kind == "trace" else _MAX_REQUESTS
+    usual = most if arrivals.kind == "trace" else max(_REQUESTS_PER_USER * arrivals.users, _FEWEST_REQUESTS)
+    count = min(num_requests, most) if num_requests is not None else usual
     if not 1 <= count <= _MAX_REQUESTS:
         raise InputError(f"requests: got {count}, allowed 1 to {_MAX_REQUESTS}")
     if not 0 <= num_draws <= _MAX_DRAWS:
@@ -214,6 +219,8 @@ class _Answer:
         """What the run itself makes one say."""
         notes = ["interrupted: the figures are those of the requests that were done"] if self.partial else []
         load = self.task.load
+        if self.task.study.deployment.engine.name == "sglang":
+            notes.append("requests are scheduled as vLLM does it; SGLang's scheduler differs in who is preempted when")
         if load.engines > 1:
             notes.append(f"one of {load.engines} engines that share the load is simulated; rates are scaled up")
         if load.arrivals.closed and not load.cut_ends:

@@ -3,6 +3,8 @@
 Columns instead of objects, because a step touches every row: with numpy it costs the same at 1 and at 64 requests.
 """
 
+from itertools import count
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -14,6 +16,7 @@ Words = NDArray[np.uint64]
 _START_CAPACITY = 64
 _CONTEXT, _LEFT, _STEPS, _DRAFTS, _DRAFT_TOKENS, _BLOCKS, _LEVEL, _STRETCH, _KEY = range(9)
 _COLUMNS = 9
+_versions = count(1)
 
 
 class RunningBatch:
@@ -27,15 +30,16 @@ class RunningBatch:
     stretch: Ints  # step at which the present stretch of acceptance began
     keys: Words  # key of the request's random numbers
     last_token_s: NDArray[np.float64]
+    version: int  # another whenever rows change, and in every batch: what was derived from rows is kept by it
     context_sum: int
     least_left: int
 
     def __init__(self) -> None:
         """An empty batch."""
         self.requests: list[Request] = []
-        self.version = 0  # changes whenever rows do, so that what was derived from them can be kept meanwhile
         self._ints: Ints = np.zeros((_COLUMNS, _START_CAPACITY), dtype=np.int64)
         self._times = np.zeros(_START_CAPACITY)
+        self.context_sum = self.least_left = 0
         self._changed()
 
     def __len__(self) -> int:
@@ -45,14 +49,11 @@ class RunningBatch:
     def _changed(self) -> None:
         size = len(self.requests)
         ints = self._ints[:, :size]
-        self.context, self.left, self.steps = ints[_CONTEXT], ints[_LEFT], ints[_STEPS]
-        self.blocks, self.levels, self.stretch = ints[_BLOCKS], ints[_LEVEL], ints[_STRETCH]
-        self.keys = ints[_KEY].view(np.uint64)
-        self._drafts, self._draft_tokens = ints[_DRAFTS], ints[_DRAFT_TOKENS]
+        self.context, self.left, self.steps, self._drafts, self._draft_tokens = ints[:_BLOCKS]
+        self.blocks, self.levels, self.stretch, keys = ints[_BLOCKS:]
+        self.keys = keys.view(np.uint64)
         self.last_token_s = self._times[:size]
-        self.context_sum = int(np.add.reduce(self.context))
-        self.least_left = int(self.left.min()) if size else 0
-        self.version += 1
+        self.version = next(_versions)
 
     def emit(self, emitted: Ints, num_emitted: int) -> int:
         """Tokens of each row, and of all; returns how many of them are beyond what was asked for."""
@@ -89,6 +90,9 @@ class RunningBatch:
             request.key,
         )
         self._times[row] = request.last_token_s
+        self.context_sum += request.known_tokens
+        left = request.output_tokens - request.generated
+        self.least_left = min(self.least_left, left) if row else left
         self._changed()
 
     def remove(self, gone: NDArray[np.bool_]) -> list[Request]:
@@ -99,11 +103,13 @@ class RunningBatch:
         leaving = []
         for row in reversed(gone.nonzero()[0].tolist()):
             leaving.append(self._written_back(row))
+            self.context_sum -= int(self._ints[_CONTEXT, row])
             size = len(self.requests)
             self._ints[:, row : size - 1] = self._ints[:, row + 1 : size]
             self._times[row : size - 1] = self._times[row + 1 : size]
             del self.requests[row]
         self._changed()
+        self.least_left = int(np.minimum.reduce(self.left)) if self.requests else 0
         return leaving[::-1]
 
     def _written_back(self, row: int) -> Request:

@@ -57,8 +57,8 @@ class StepCosts:
 
     def _batch(self, cells: Compositions) -> tuple[Batch, bool]:
         mode = self.system.mode(self.num_speculative_tokens)
-        query = 1.0 + cells.drafts / np.maximum(cells.drafted, 1.0)
-        tokens = cells.sequences + cells.drafts + cells.prompt_tokens
+        query = self.system.verified_rows(cells.drafts / np.maximum(cells.drafted, 1.0))
+        tokens = cells.sequences + cells.drafted * (query - 1.0) + cells.prompt_tokens
         uniform = self.is_uniform(cells)
         rows = np.maximum(padded_tokens(mode, np.ceil(tokens), uniform, int(query[0])), tokens)
         before = cells.seen_tokens - 0.5 * cells.prompt_tokens
@@ -121,7 +121,7 @@ class StepCosts:
         own = np.where(cells.drafted > 0, cells.drafts / np.maximum(cells.drafted, 1.0), self.num_speculative_tokens)
         none = np.zeros_like(drafted)
         sequences = cells.sequences + cells.finished
-        return Batch(sequences, drafted, 1.0 + own, cells.context_tokens, sequences, none, none)
+        return Batch(sequences, drafted, self.system.verified_rows(own), cells.context_tokens, sequences, none, none)
 
     def context_kinks(self, drafted: int) -> list[float]:
         """Contexts at which the duration bends: cache windows, the attention ramp, the verify path's table."""

@@ -6,6 +6,7 @@ nodes of the table, a duration is linear in the context, so interpolation is nea
 
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
+from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +16,7 @@ from simulator.serving.step_costs import Compositions, StepCosts
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Key = tuple[int, int, int]  # sequences, rows with a draft, drafted tokens
+_Weights = list[tuple[float, float]]  # nodes around a value, and their weights
 
 _LARGEST_EXPONENT = 27  # contexts up to 2^27 tokens, beyond the longest that a deployment file may state
 _PROMPT_NODE_RATIO = 1.08  # neighbouring prompt-chunk sizes; the error of a line in between is below 0.1 %
@@ -43,9 +45,9 @@ class StepTimes:
         """An empty table."""
         self._costs = costs
         self._curves: dict[Key, _Curve] = {}
-        self._mixed: dict[tuple[int, ...], float] = {}
+        self._mixed: dict[tuple[Key, int, float, float, float], float] = {}
         self._prompt_nodes = _prompt_nodes()
-        self._seen_nodes = _geometric(costs.context_kinks(0))
+        self._seen_nodes = _geometric(costs.context_kinks(0)).tolist()
         mode = costs.system.mode(costs.num_speculative_tokens)
         self._exact_below = mode.capture_sizes[-1] if mode.capture_sizes else 0
         self.num_evaluated = 0  # compositions asked of hwmodel
@@ -109,20 +111,22 @@ class StepTimes:
         prompts = _single(prompt_tokens) if exact else _around(self._prompt_nodes, prompt_tokens)
         contexts = _around(nodes, context_tokens) if key[0] else _single(1.0)
         seen = _around(self._seen_nodes, seen_tokens)
-        corners = [(n, c, s) for n, _ in prompts for c, _ in contexts for s, _ in seen]
-        weights = [a * b * c for _, a in prompts for _, b in contexts for _, c in seen]
-        cells = [(*key, finished, round(n), round(c), round(s)) for n, c, s in corners]
-        unknown = [i for i, cell in enumerate(cells) if cell not in self._mixed]
-        if unknown:
-            self._ask(key, finished, [cells[i] for i in unknown], np.array([corners[i] for i in unknown], dtype=float))
-        return sum(w * self._mixed[cell] for w, cell in zip(weights, cells, strict=True))
+        known, total = self._mixed, 0.0
+        for (n, a), (c, b), (s, d) in product(prompts, contexts, seen):
+            cell = (key, finished, n, c, s)
+            if cell not in known:
+                self._ask(key, finished, [node for node, _ in prompts], contexts, seen)
+            total += a * b * d * known[cell]
+        return total
 
-    def _ask(self, key: Key, finished: int, cells: list[tuple[int, ...]], corners: Array) -> None:
-        prompt, context, seen = corners.T
+    def _ask(self, key: Key, finished: int, prompts: list[float], contexts: _Weights, seen: _Weights) -> None:
+        """Ask for all corners around a composition in one call."""
+        corners = [(n, c, s) for n, (c, _), (s, _) in product(prompts, contexts, seen)]
+        prompt, context, before = np.array(corners).T
         rows, drafted, drafts, done = (np.full(len(corners), float(value)) for value in (*key, finished))
-        seconds = self._costs.seconds(Compositions(rows, drafted, drafts, context, prompt, seen, done))
+        seconds = self._costs.seconds(Compositions(rows, drafted, drafts, context, prompt, before, done))
         self.num_evaluated += len(corners)
-        self._mixed.update(zip(cells, seconds.tolist(), strict=True))
+        self._mixed.update(zip(((key, finished, *corner) for corner in corners), seconds.tolist(), strict=True))
 
 
 def _geometric(kinks: list[float]) -> Array:
@@ -137,16 +141,16 @@ def _prompt_nodes() -> list[float]:
     return nodes
 
 
-def _single(value: float) -> list[tuple[float, float]]:
+def _single(value: float) -> _Weights:
     return [(float(value), 1.0)]
 
 
-def _around(nodes: "list[float] | Array", value: float) -> list[tuple[float, float]]:
+def _around(nodes: list[float], value: float) -> _Weights:
     """The nodes on both sides of `value` with their weights; one where it is a node itself or beyond the ends."""
-    high = int(bisect_left(nodes, value))
+    high = bisect_left(nodes, value)
     if high == 0 or high == len(nodes):
-        return [(float(nodes[min(high, len(nodes) - 1)]), 1.0)]
-    above, below = float(nodes[high]), float(nodes[high - 1])
+        return [(nodes[min(high, len(nodes) - 1)], 1.0)]
+    above, below = nodes[high], nodes[high - 1]
     if above == value:
         return [(above, 1.0)]
     share = (value - below) / (above - below)

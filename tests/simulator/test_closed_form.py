@@ -9,7 +9,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hwmodel.step import STEP_PARTS, StepCost
-from simulator.closed_form import ArmResult, Cell, Grid, Load, PrefillCost, arm, capacity
+from simulator.closed_form import (
+    ArmResult,
+    Cell,
+    Grid,
+    Load,
+    PrefillCost,
+    arm,
+    baseline_step,
+    capacity,
+    prefill_cost,
+)
 from simulator.deployment import load_deployment
 from simulator.study import Study, build_study
 from simulator.system import System, build_system
@@ -170,8 +180,40 @@ def test_a_step_of_one_user_is_the_mixture_of_drafted_and_undrafted_steps() -> N
         return float(point({**MOE, "speculation": lookup}, 4, 1).speculative.step_s[0, 0])
 
     never, always = step_s(0.0), step_s(1.0)
-    assert always > never
+    assert always != never
     assert step_s(0.25) == pytest.approx(0.75 * never + 0.25 * always)
+
+
+def test_a_row_that_drafts_alone_replays_the_full_graph_that_a_mixed_batch_loses() -> None:
+    # Full graphs hold rows of k + 1 tokens: with a draft on every step the n-gram engine is as uniform as any other.
+    def overhead_s(share: float, users: int) -> float:
+        lookup = {"method": "ngram", "acceptance": {"conditional": [0.5], "draft_probability": share}}
+        return float(point({**MOE, "speculation": lookup}, 4, users).speculative.parts_s["speculation_overhead"][0, 0])
+
+    assert overhead_s(1.0, 1) == pytest.approx(overhead_s(1.0, 8))
+    assert overhead_s(0.5, 8) > overhead_s(1.0, 8)
+    halves = 0.5 * (overhead_s(0.0, 1) + overhead_s(1.0, 1))
+    assert overhead_s(0.5, 1) == pytest.approx(halves)
+
+
+def test_suffix_drafts_are_as_long_as_the_match_and_never_uniform() -> None:
+    lookup = {"method": "suffix", "acceptance": {"conditional": [0.5], "draft_probability": 1.0}}
+    suffix = point({**MOE, "speculation": lookup}, 4, 1).speculative.parts_s["speculation_overhead"][0, 0]
+    ngram = point({**MOE, "speculation": {**lookup, "method": "ngram"}}, 4, 1).speculative
+    assert suffix > ngram.parts_s["speculation_overhead"][0, 0]
+
+
+def test_a_prompt_is_charged_with_what_every_engine_step_costs() -> None:
+    # Sampling and the work a sequence are part of a step with prompt rows too: with a prompt of one token the mixed
+    # step is longer than the decode step by what the graph loses, not shorter by what was forgotten.
+    one_token = tables(TINY, workload={"input_tokens": 1})
+    system = build_system(load_deployment(one_token))
+    study = build_study(load_deployment(one_token), k_max=1, num_draws=10)
+    loads = np.array([64.0])
+    step = baseline_step(system, study.point_parameters, loads, system.context_tokens).total_s
+    added = prefill_cost(system, study.point_parameters, loads, step).added_s[0, 0]
+    layers = system.work.num_attention_calls
+    assert added == pytest.approx(layers * float(study.point_parameters.piecewise_layer_s[0, 0]), rel=0.2)
 
 
 def test_speculation_that_never_drafts_still_pays_its_software_cost() -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hwmodel.errors import InputError
 from simulator.serving.acceptance_sampling import SampledAcceptance
 from simulator.serving.population import NUM_LEVELS, beta_levels, population
-from simulator.serving.random_streams import consecutive_words, high, low, request_key, stream_salts, words
+from simulator.serving.random_streams import consecutive_words, halves, mixed, request_key, stream_salts, words
 from simulator.serving.recorded_steps import read_recorded_steps
 from simulator.serving.request import Request
 from simulator.serving.running_batch import RunningBatch
@@ -78,9 +78,9 @@ def test_a_few_requests_already_have_nearly_the_mean_of_the_population() -> None
 
 
 def test_words_are_uniform_and_their_halves_independent() -> None:
-    keys = np.array([request_key(stream_salts(1, 1)[0], n) for n in range(200)]).view(np.uint64)
+    keys = np.array([request_key(int(stream_salts(1, 1)[0]), n) for n in range(200)]).view(np.uint64)
     bits = words(keys, np.arange(500)[:, None])
-    first, second = high(bits).ravel() / TWO_32, low(bits).ravel() / TWO_32
+    first, second = (half.ravel() / TWO_32 for half in halves(bits))
     assert first.mean() == pytest.approx(0.5, abs=0.003)
     assert first.var() == pytest.approx(1 / 12, rel=0.01)
     assert abs(np.corrcoef(first, second)[0, 1]) < 0.01
@@ -88,8 +88,15 @@ def test_words_are_uniform_and_their_halves_independent() -> None:
     assert len(np.unique(bits)) == bits.size
 
 
+def test_the_key_of_a_request_is_the_mixing_function_in_plain_integers() -> None:
+    increment, salt = 0x9E3779B97F4A7C15, 0x0123456789ABCDEF
+    for number in (0, 1, 2, 12345, 2**40):
+        state = np.array([(number * increment ^ salt) % 2**64], dtype=np.uint64)
+        assert request_key(salt, number) == int(mixed(state).view(np.int64)[0])
+
+
 def test_words_do_not_depend_on_the_portions_in_which_they_are_asked_for() -> None:
-    keys = np.array([request_key(stream_salts(7, 1)[0], n) for n in range(5)]).view(np.uint64)
+    keys = np.array([request_key(int(stream_salts(7, 1)[0]), n) for n in range(5)]).view(np.uint64)
     first = np.arange(5)
     assert (consecutive_words(keys, first, 8) == words(keys, first + np.arange(8)[:, None])).all()
 

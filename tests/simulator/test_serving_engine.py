@@ -370,6 +370,11 @@ def test_invariants_hold_in_any_run(world: dict[str, Any]) -> None:
         assert waits == pytest.approx(r.e2e_s)
         if r.tpot_s is not None:
             assert r.ttft_s + (r.output_tokens - 1) * r.tpot_s == pytest.approx(r.e2e_s)
+    if world["outage"] is None:
+        gaps = sum(r.finish_s - r.first_token_s for r in finished)
+        assert result.metrics.itl.mean_s is None or result.metrics.itl.total_s == pytest.approx(gaps)
+        resumed = sum(r.from_prefill - 1 for r in finished)
+        assert result.metrics.itl.count == totals.decode_steps + resumed
     # 6: a step holds no more than it may.
     assert all(row[2] <= world["limits"].max_num_seqs for row in result.log.rows)
     assert all(row[2] + row[3] <= world["limits"].max_num_batched_tokens for row in result.log.rows)

@@ -294,3 +294,13 @@ def test_requests_longer_than_the_window_are_rejected_and_counted(tmp_path: Path
     assert result["baseline"]["rejections"] == {"longer than max_model_len = 1000 tokens": 1}
     assert any("1 of 3 requests rejected" in note for note in result["notes"])
     assert result["baseline"]["requests"] == 2
+
+
+def test_a_trace_is_simulated_as_far_as_it_goes(tmp_path: Path) -> None:
+    path = tmp_path / "trace.csv"
+    rows = "".join(f"{0.05 * i},20,10\n" for i in range(60))
+    path.write_text("arrival_s,input_tokens,output_tokens\n" + rows, encoding="utf-8")
+    for asked, expected in ((None, 60), (1000, 60), (45, 45)):
+        result = strict(run(arrivals=f"trace:{path}", num_requests=asked))
+        assert result["baseline"]["requests"] == expected
+        assert result["speedup"]["p05"] is not None or asked == 45
