@@ -153,3 +153,8 @@ def test_a_gpu_and_a_model_given_to_load_win_over_the_launch() -> None:
     assert deployment.hardware.gpu == "h200"
     assert deployment.model.config == "kimi-k2.5-int4"
     assert deployment.engine.max_num_seqs == 64
+
+
+def test_a_running_server_is_refused_with_what_to_give_instead() -> None:
+    with pytest.raises(InputError, match="a running server is not read yet; allowed: its launch command"):
+        expand("http://127.0.0.1:8000")
