@@ -44,7 +44,7 @@ def expand(source: str, launch: str | None = None, version: str | None = None) -
     `[engine] launch` inside a TOML file is expanded as well; keys written beside it must agree with what it says.
     """
     if source.startswith(("http://", "https://")):
-        raise InputError(f"{source}: a running server is not read yet; allowed: its launch command, or a deployment file")
+        raise InputError(f"{source}: a running server is not read yet; allowed: its launch command, or a TOML file")
     if not source.endswith(".toml"):
         from validate.launch.deployment_keys import deployment_from_launch, looks_like_launch
 
