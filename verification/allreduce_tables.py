@@ -1,14 +1,17 @@
 """AllReduce on the simulated links against published tables: within 20 % at 8 KiB to 2 MiB.
 
-Right: every scored set says PASS. A set that is not scored is printed with the reason. The constants of the links are
+Right: every scored set says PASS. A set that is not scored is shown with the reason. The constants of the links are
 fitted to these very tables (data/fits/links.toml says which to which): this shows that one set of constants and the
 boxes' wiring explain them together, not that unseen boxes are predicted.
 """
 
+import math
 import sys
 import tomllib
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from hwmodel.gpus import load_gpu
 from hwmodel.link_constants import custom_kernel, usual_protocol
@@ -17,25 +20,67 @@ from simulator.ranks.allreduce_algorithms import Choice
 from simulator.ranks.isolated import allreduce_period_s
 from simulator.ranks.topology_graph import Box, box_from_topology, box_of_class
 from simulator.topology import Topology
+from verification.checks import Check, report
+from verification.plots import BAND, RIGHT, UNJUDGED, WRONG, draw
 
 TABLES = Path(__file__).parent / "data" / "allreduce_tables.toml"
 TOLERANCE = 0.20
+COLUMNS, CURVES_INCHES = 3, (8.0, 11.0)
+TICKS_KIB = (8, 64, 512, 2048)
+
+
+class Compared(NamedTuple):
+    """A set of the tables, and its rows: KiB, measured us, simulated us."""
+
+    entry: dict[str, Any]
+    rows: list[tuple[int, float, float]]
+
+    @property
+    def scored(self) -> bool:
+        """Whether it is judged."""
+        return bool(self.entry.get("scored", True))
+
+    def check(self) -> Check:
+        """The row that is farthest off."""
+        worst = max((simulated / measured - 1.0 for _, measured, simulated in self.rows), key=abs)
+        reason = "" if self.scored else f" ({self.entry['reason']})"
+        cells = "  ".join(f"{kib}:{simulated:.1f}/{measured:.1f}" for kib, measured, simulated in self.rows)
+        text = f"{self.entry['name']:42} worst {worst:+.0%}{reason}\n      KiB:simulated/measured us  {cells}"
+        return Check(text, worst if self.scored else None, TOLERANCE)
 
 
 def main() -> int:
     """Exit code: 1 when a scored set is off by more than the tolerance anywhere."""
-    failed = 0
-    for entry in tomllib.loads(TABLES.read_text(encoding="utf-8"))["set"]:
-        rows = compare(entry)
-        worst = max((simulated / measured - 1.0 for _, measured, simulated in rows), key=abs)
-        scored = entry.get("scored", True)
-        verdict = ("PASS" if abs(worst) <= TOLERANCE else "FAIL") if scored else "shown"
-        failed += verdict == "FAIL"
-        print(f"{verdict:5} {entry['name']:42} worst {worst:+.0%}" + ("" if scored else f" ({entry['reason']})"))
-        cells = (f"{kib}:{simulated:.1f}/{measured:.1f}" for kib, measured, simulated in rows)
-        print(f"      KiB:simulated/measured us  {'  '.join(cells)}")
-    print(f"{'FAIL' if failed else 'PASS'}: AllReduce tables, {failed} scored set(s) beyond {TOLERANCE:.0%}")
-    return int(failed > 0)
+    entries = tomllib.loads(TABLES.read_text(encoding="utf-8"))["set"]
+    sets = [Compared(entry, compare(entry)) for entry in entries]
+    code = report("allreduce_tables", (each.check() for each in sets))
+    draw("allreduce_tables_curves", CURVES_INCHES, lambda figure: paint(figure, sets))
+    return code
+
+
+def paint(figure: Any, sets: list[Compared]) -> None:
+    """A panel a set, time over size: right where the simulated line stays in the band around the measured dots."""
+    figure.suptitle(
+        f"AllReduce, microseconds over KiB. Dots: measured, band: ±{TOLERANCE:.0%} of it, line: simulated.\n"
+        "Right: the line stays in the band; a row outside is a cross. Grey: shown, not judged."
+    )
+    panels = figure.subplots(math.ceil(len(sets) / COLUMNS), COLUMNS, sharex=True).flat
+    for each, axes in zip(sets, panels, strict=False):
+        kib, measured, simulated = (np.array(column) for column in zip(*each.rows, strict=True))
+        look = RIGHT if each.scored else UNJUDGED
+        axes.fill_between(
+            kib, (1.0 - TOLERANCE) * measured, (1.0 + TOLERANCE) * measured, **BAND | {"color": look["color"]}
+        )
+        axes.plot(kib, measured, linestyle="", **look)
+        axes.plot(kib, simulated, color="black")
+        off = np.abs(simulated / measured - 1.0) > TOLERANCE
+        axes.plot(kib[off], simulated[off], linestyle="", **WRONG)
+        axes.set(xscale="log", yscale="log")
+        axes.set_title(each.entry["name"], fontsize="medium")
+        axes.set_xticks(TICKS_KIB, map(str, TICKS_KIB))
+        axes.minorticks_off()
+        axes.yaxis.get_major_locator().set_params(subs=(1, 2, 3, 5))
+        axes.yaxis.set_major_formatter("{x:g}")
 
 
 def compare(entry: dict[str, Any]) -> list[tuple[int, float, float]]:

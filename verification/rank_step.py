@@ -7,6 +7,7 @@ Rank imbalance: within 3 % of another Monte-Carlo run (docs/ranks.md).
 
 import sys
 from collections.abc import Iterator
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -15,8 +16,8 @@ from hwmodel.moe import Routing, Runs, expert_load, uniform_distinct
 from simulator.deployment import load_deployment
 from simulator.ranks.routing_samples import RoutingPoint, distinct, sample_layer
 from simulator.ranks.step import StepQuestion, step
+from verification.checks import Check, report
 
-Check = tuple[bool, str]
 STEP_TOLERANCE = 0.02
 ROUTING_TOLERANCE = 0.03
 STANDARD_ERRORS = 4.0
@@ -64,12 +65,7 @@ DEPLOYMENTS: dict[str, Any] = {
 
 def main() -> int:
     """Exit code: 1 when any check fails."""
-    failed = 0
-    for passed, text in (*steps(), *coupons(), *published_counts(), *imbalance(), *formula()):
-        print(f"{'PASS' if passed else 'FAIL'}  {text}", flush=True)
-        failed += not passed
-    print(f"{'FAIL' if failed else 'PASS'}: rank-level step, {failed} check(s) failed")
-    return int(failed > 0)
+    return report("rank_step", chain(steps(), coupons(), published_counts(), imbalance(), formula()))
 
 
 def steps() -> Iterator[Check]:
@@ -91,8 +87,8 @@ def steps() -> Iterator[Check]:
         for k, concurrency in ((0, 1), (3, 1), (3, 16)):
             question = StepQuestion(num_speculative_tokens=k, concurrency=concurrency, jitter=False, steps=2)
             ratio = step(deployment, question).closed_form["simulated_over_expected"]
-            good = abs(ratio - 1.0) <= STEP_TOLERANCE
-            yield good, f"step, {name}, k={k}, C={concurrency}: simulated / formula {ratio:.4f}"
+            text = f"step, {name}, k={k}, C={concurrency}: simulated / formula {ratio:.4f}"
+            yield Check(text, ratio - 1.0, STEP_TOLERANCE)
 
 
 def coupons() -> Iterator[Check]:
@@ -104,7 +100,7 @@ def coupons() -> Iterator[Check]:
         error = samples.std() / np.sqrt(len(samples))
         off = (samples.mean() - exact) / error
         counts = f"{samples.mean():.2f} drawn, {exact:.2f} exact ({off:+.1f} s.e.)"
-        yield bool(abs(off) <= STANDARD_ERRORS), f"coupons, {num_experts}/{top_k}, T={tokens}: {counts}"
+        yield Check(f"coupons, {num_experts}/{top_k}, T={tokens}: {counts}", float(off), STANDARD_ERRORS)
 
 
 def published_counts() -> Iterator[Check]:
@@ -112,8 +108,8 @@ def published_counts() -> Iterator[Check]:
     rng = np.random.default_rng(2)
     for tokens, published in PUBLISHED_COUNTS.items():
         mean = float(_samples(384, 6, [tokens], RoutingPoint(0.9, 0.20, 6.5), rng, 2000).mean())
-        ratio = mean / published
-        yield abs(ratio - 1) <= ROUTING_TOLERANCE, f"counts, 384/6, T={tokens}: {mean:.2f} drawn, {published} published"
+        text = f"counts, 384/6, T={tokens}: {mean:.2f} drawn, {published} published"
+        yield Check(text, mean / published - 1, ROUTING_TOLERANCE)
 
 
 def imbalance() -> Iterator[Check]:
@@ -126,8 +122,8 @@ def imbalance() -> Iterator[Check]:
             ranks = [distinct(sample.of_rank(rank, 8)) for rank in range(8)]
             ratios.append((max(ranks), sum(ranks) / 8))
         ratio = sum(a for a, _ in ratios) / sum(b for _, b in ratios)
-        good = abs(ratio / known - 1.0) <= ROUTING_TOLERANCE
-        yield good, f"busiest of 8 ranks over the mean, 384/8, T={tokens}: {ratio:.2f} drawn, {known} known"
+        text = f"busiest of 8 ranks over the mean, 384/8, T={tokens}: {ratio:.2f} drawn, {known} known"
+        yield Check(text, ratio / known - 1.0, ROUTING_TOLERANCE)
 
 
 def formula() -> Iterator[Check]:
@@ -138,11 +134,8 @@ def formula() -> Iterator[Check]:
         runs = [Runs((float(tokens),), (np.array([float(requests)]),))]
         expected = float(expert_load(num_experts, top_k, runs, Routing(0.9, 0.20, 6.5)).distinct[0, 0])
         mean = float(_samples(num_experts, top_k, [tokens] * requests, routing, rng, 600).mean())
-        good = abs(mean / expected - 1.0) <= ROUTING_TOLERANCE
-        yield (
-            good,
-            f"slots, {num_experts}/{top_k}, {requests}x{tokens}: {mean:.2f} drawn, {expected:.2f} by formula",
-        )
+        text = f"slots, {num_experts}/{top_k}, {requests}x{tokens}: {mean:.2f} drawn, {expected:.2f} by formula"
+        yield Check(text, mean / expected - 1.0, ROUTING_TOLERANCE)
 
 
 def _samples(

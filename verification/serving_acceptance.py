@@ -8,6 +8,7 @@ with the moments of their distribution.
 import math
 import sys
 from collections.abc import Iterator
+from itertools import chain
 
 import numpy as np
 
@@ -17,8 +18,8 @@ from simulator.serving.population import population
 from simulator.serving.request import Request
 from simulator.serving.running_batch import RunningBatch
 from simulator.serving.workload import parse_arrivals, requests
+from verification.checks import Check, report, strictest
 
-Check = tuple[bool, str]
 STANDARD_ERRORS = 4.0
 REQUESTS, OUTPUT_TOKENS, KAPPA = 2000, 400, 12.0
 SURVIVAL = np.array([0.648, 0.419, 0.278])  # Kimi-K2.6 EAGLE-3, card of k-l-lambda/kimi-k2.6-eagle3-mla
@@ -53,25 +54,24 @@ def acceptance_checks() -> Iterator[Check]:
         spread = np.sqrt(SURVIVAL * (1.0 - SURVIVAL) / drafts * (1.0 + persistence) / (1.0 - persistence))
         off = np.abs(found - SURVIVAL) / spread
         figures = ", ".join(f"{x:.4f}" for x in found)
-        yield (
-            bool((off < STANDARD_ERRORS).all()),
-            (
-                f"pooled acceptance, persistence {persistence:g}, drafts on {share:.0%} of steps: {figures}"
-                f" (given {', '.join(map(str, SURVIVAL))}; largest difference {off.max():.1f} standard errors)"
-            ),
+        yield Check(
+            f"pooled acceptance, persistence {persistence:g}, drafts on {share:.0%} of steps: {figures}"
+            f" (given {', '.join(map(str, SURVIVAL))}; largest difference {off.max():.1f} standard errors)",
+            float(off.max()),
+            STANDARD_ERRORS,
         )
         error = math.sqrt(
             share * (1.0 - share) / (REQUESTS * OUTPUT_TOKENS) * (1.0 + persistence) / (1.0 - persistence)
         )
-        yield abs(drafted - share) <= max(6.0 * error, 1e-12), f"    steps with a draft: {drafted:.4f}, given {share:g}"
+        text = f"    steps with a draft: {drafted:.4f}, given {share:g}"
+        yield Check(text, drafted - share, max(6.0 * error, 1e-12))
     _, _, tokens = pooled(0.0, 1.0)
     arithmetic, harmonic = tokens.mean(), 1.0 / np.mean(1.0 / tokens)
     given = 1.0 + SURVIVAL.sum()
-    yield abs(harmonic / given - 1.0) < 0.005, f"harmonic mean of requests {harmonic:.4f}, given {given:.4f}"
-    yield (
-        arithmetic > 1.01 * given,
-        f"arithmetic mean of requests {arithmetic:.4f}: above it, as unlike requests must be",
-    )
+    yield Check(f"harmonic mean of requests {harmonic:.4f}, given {given:.4f}", harmonic / given - 1.0, 0.005)
+    # At least 1 % above, so the other way round: what it must be above by must not exceed what it is above by.
+    text = f"arithmetic mean of requests {arithmetic:.4f}: above it, as unlike requests must be"
+    yield Check(text, 0.01 * given, arithmetic - given)
 
 
 def arrival_checks() -> Iterator[Check]:
@@ -80,21 +80,16 @@ def arrival_checks() -> Iterator[Check]:
         times = np.array([spec.arrival_s for spec in requests(parse_arrivals(text), Workload(), 200_000, 1)])
         gaps = np.diff(times)
         error = variation / math.sqrt(len(gaps))
-        good = abs(3.0 * gaps.mean() - 1.0) < STANDARD_ERRORS * error
-        good &= abs(gaps.std() / gaps.mean() / variation - 1.0) < 0.02
-        yield (
-            good,
+        yield strictest(
             f"{text}: mean gap {gaps.mean():.5f} s (1/3), variation {gaps.std() / gaps.mean():.4f} ({variation:.4f})",
+            (3.0 * gaps.mean() - 1.0, STANDARD_ERRORS * error),
+            (gaps.std() / gaps.mean() / variation - 1.0, 0.02),
         )
 
 
 def main() -> int:
     """1 when a check fails."""
-    failed = 0
-    for good, text in (*acceptance_checks(), *arrival_checks()):
-        print("PASS" if good else "FAIL", text)
-        failed += not good
-    return int(failed > 0)
+    return report("serving_acceptance", chain(acceptance_checks(), arrival_checks()))
 
 
 if __name__ == "__main__":

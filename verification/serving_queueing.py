@@ -8,7 +8,8 @@ L counted by a process that looks at random moments: within 2 %.
 import sys
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from itertools import chain
+from typing import Any, NamedTuple
 
 import numpy as np
 import simpy
@@ -23,12 +24,15 @@ from simulator.serving.metrics import ArmMetrics, Counting, Slo
 from simulator.serving.policies import StaticLength
 from simulator.serving.request import Request, RequestSpec
 from simulator.serving.scheduler import Limits, Scheduler
+from verification.checks import Check, report, strictest
+from verification.plots import BAND, RIGHT, WRONG, draw
 
-Check = tuple[bool, str]
 STANDARD_ERRORS, MOST_ERROR, LITTLE_TOLERANCE = 4.0, 0.04, 0.02
 BATCHES = 20
+CURVES_INCHES = (8.0, 6.0)
 STEP_S = 0.001
 NUM_REQUESTS = 40_000
+FIXED_TOKENS = 100
 MEAN_TOKENS = 400  # of a geometric output: nearly exponential service
 
 
@@ -82,37 +86,65 @@ def run(outputs: NDArray[np.int64], rate_per_s: float, seats: int, seed: int) ->
     return watch
 
 
-def against(name: str, watch: Watch, expected_s: float) -> Check:
-    """Mean time in the system against theory."""
+class Point(NamedTuple):
+    """Mean time in the system at a load: simulated, with its standard error, and by theory."""
+
+    queue: str
+    load: float
+    found_s: float
+    error_s: float
+    expected_s: float
+
+    def check(self) -> Check:
+        """Simulation against theory, and its standard error against what it may be."""
+        off_s = self.found_s - self.expected_s
+        text = f"{self.queue} at load {self.load:g}: {self.found_s:.4f} s, theory {self.expected_s:.4f} s"
+        return strictest(
+            f"{text} ({off_s / self.expected_s:+.1%}, standard error {self.error_s / self.expected_s:.1%})",
+            (off_s, STANDARD_ERRORS * self.error_s),
+            (self.error_s, MOST_ERROR * self.expected_s),
+        )
+
+
+def point(queue: str, load: float, watch: Watch) -> Point:
+    """What a run gave, without its first twentieth; the error from batch means."""
     values = np.array(watch.e2e_s[len(watch.e2e_s) // 20 :])
     means = np.array([batch.mean() for batch in np.array_split(values, BATCHES)])
-    error = means.std(ddof=1) / np.sqrt(BATCHES)
-    off = values.mean() - expected_s
-    good = abs(off) <= STANDARD_ERRORS * error and error < MOST_ERROR * expected_s
-    text = f"{name}: {values.mean():.4f} s, theory {expected_s:.4f} s ({off / expected_s:+.1%},"
-    return good, f"{text} standard error {error / expected_s:.1%})"
+    error_s = float(means.std(ddof=1) / np.sqrt(BATCHES))
+    return Point(queue, load, float(values.mean()), error_s, THEORY_S[queue](load))
 
 
-def queue_checks() -> Iterator[Check]:
-    """M/D/1 and M/M/1 at several loads; Pollaczek-Khinchine gives the exact mean for whole steps."""
+def fixed_theory_s(load: float) -> float:
+    """Mean time in an M/D/1 system (Pollaczek-Khinchine), in seconds."""
+    service = FIXED_TOKENS * STEP_S
+    return service + load * service / (2.0 * (1.0 - load))
+
+
+def geometric_theory_s(load: float) -> float:
+    """Mean time in seconds where service is a geometric number of steps: nearly M/M/1 (Pollaczek-Khinchine)."""
+    mean = MEAN_TOKENS * STEP_S
+    second = (2.0 * MEAN_TOKENS**2 - MEAN_TOKENS) * STEP_S**2
+    return mean + load / mean * second / (2.0 * (1.0 - load))
+
+
+THEORY_S = {"M/D/1": fixed_theory_s, "M/M/1": geometric_theory_s}
+
+
+def queue_checks(points: list[Point]) -> Iterator[Check]:
+    """M/D/1 and M/M/1 at several loads; Pollaczek-Khinchine gives the exact mean for whole steps. Fills `points`."""
     rng = np.random.default_rng(1)
     for load in (0.3, 0.6, 0.8):
-        tokens = 100
-        service = tokens * STEP_S
-        wait = load * service / (2.0 * (1.0 - load))
-        fixed = run(np.full(NUM_REQUESTS, tokens), load / service, 1, seed=int(10 * load))
-        yield against(f"M/D/1 at load {load:g}", fixed, service + wait)
+        rate = load / (FIXED_TOKENS * STEP_S)
+        points.append(point("M/D/1", load, run(np.full(NUM_REQUESTS, FIXED_TOKENS), rate, 1, seed=int(10 * load))))
+        yield points[-1].check()
     for load in (0.3, 0.6):
         outputs = rng.geometric(1.0 / MEAN_TOKENS, NUM_REQUESTS)
         mean = MEAN_TOKENS * STEP_S
-        second = (2.0 * MEAN_TOKENS**2 - MEAN_TOKENS) * STEP_S**2  # of a geometric number of steps
-        rate = load / mean
-        exact = mean + rate * second / (2.0 * (1.0 - load))
-        watch = run(outputs, rate, 1, seed=int(100 * load))
-        yield against(f"M/M/1 at load {load:g}", watch, exact)
-        limit = mean / (1.0 - load)
-        good = abs(exact / limit - 1.0) < 0.01
-        yield good, f"M/M/1 at load {load:g}: {exact:.4f} s with whole steps, {limit:.4f} s = 1 / (mu - lambda)"
+        points.append(point("M/M/1", load, run(outputs, load / mean, 1, seed=int(100 * load))))
+        yield points[-1].check()
+        exact, limit = points[-1].expected_s, mean / (1.0 - load)
+        text = f"M/M/1 at load {load:g}: {exact:.4f} s with whole steps, {limit:.4f} s = 1 / (mu - lambda)"
+        yield Check(text, exact / limit - 1.0, 0.01)
 
 
 def little_checks() -> Iterator[Check]:
@@ -123,19 +155,37 @@ def little_checks() -> Iterator[Check]:
         watch = run(outputs, rate, seats, seed=seats)
         expected, counted = rate * float(np.mean(watch.e2e_s)), float(np.mean(watch.numbers))
         off = counted / expected - 1.0
-        yield (
-            abs(off) < LITTLE_TOLERANCE,
-            f"Little's law, {seats} seats: L {counted:.3f}, lambda W {expected:.3f} ({off:+.1%})",
-        )
+        text = f"Little's law, {seats} seats: L {counted:.3f}, lambda W {expected:.3f} ({off:+.1%})"
+        yield Check(text, off, LITTLE_TOLERANCE)
+
+
+def paint(figure: Any, points: list[Point]) -> None:
+    """Time over load, theory a line, and below it the difference, where the band of allowed errors shows."""
+    loads = np.linspace(0.0, 0.85, 100)
+    figure.suptitle(
+        f"Line: theory. Dots: simulated, bars of {STANDARD_ERRORS:g} standard errors.\n"
+        "Right: above, the line crosses every bar; below, every dot in the band. A failed check is a cross."
+    )
+    rows = figure.subplots(2, len(THEORY_S), sharex=True, height_ratios=(2, 1))
+    for (queue, theory_s), (times, differences) in zip(THEORY_S.items(), rows.T, strict=True):
+        times.plot(loads, [theory_s(load) for load in loads], color="black")
+        differences.axhspan(-STANDARD_ERRORS, STANDARD_ERRORS, **BAND)
+        differences.axhline(0.0, color="black")
+        for p in (p for p in points if p.queue == queue):
+            look = {"linestyle": "", "capsize": 3, **(RIGHT if p.check().passed else WRONG)}
+            times.errorbar(p.load, p.found_s, STANDARD_ERRORS * p.error_s, **look)
+            differences.errorbar(p.load, (p.found_s - p.expected_s) / p.error_s, **look)
+        times.set(title=queue, ylabel="mean time in the system, s", ylim=0)
+        differences.set(xlabel="load", ylabel="difference, standard errors")
+        differences.margins(y=0.2)
 
 
 def main() -> int:
     """1 when a check fails."""
-    failed = 0
-    for good, text in (*queue_checks(), *little_checks()):
-        print("PASS" if good else "FAIL", text)
-        failed += not good
-    return int(failed > 0)
+    points: list[Point] = []
+    code = report("serving_queueing", chain(queue_checks(points), little_checks()))
+    draw("serving_queueing_curves", CURVES_INCHES, lambda figure: paint(figure, points))
+    return code
 
 
 if __name__ == "__main__":
