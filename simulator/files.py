@@ -1,4 +1,7 @@
-"""Texts that the user points at, read with one-line errors and a limit."""
+"""Files that the user points at: texts read with one-line errors and a limit, and where a run may write."""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 
 from hwmodel.errors import InputError
 from hwmodel.files import open_regular
@@ -21,3 +24,26 @@ def read_text(path: str) -> str:
         return content.decode()
     except UnicodeDecodeError as error:
         raise InputError(f"{path} is not UTF-8 text (byte {error.start}); allowed: a text file") from error
+
+
+def check_outputs(outputs: Mapping[str, str | None], inputs: Iterable[str] = ()) -> None:
+    """Refuses, before anything is computed, to write where that would fail or destroy something.
+
+    `outputs` maps what is written to its path (None: not written). Only a new or a regular file is written, never over
+    one of the `inputs`, and no two outputs into one file.
+    """
+    taken = {Path(path).resolve(): path for path in inputs if path and "\n" not in path and Path(path).is_file()}
+    for what, path in outputs.items():
+        if path is None:
+            continue
+        place = Path(path)
+        if not path.strip() or "\0" in path:
+            raise InputError(f"{what}: got an empty or impossible path; allowed: a new or regular file")
+        if place.exists() and not place.is_file():
+            kind = "a directory" if place.is_dir() else "no regular file"
+            raise InputError(f"{what}: {path} is {kind}; allowed: a new or regular file")
+        if not place.resolve().parent.is_dir():
+            raise InputError(f"{what}: cannot write {path}: no such folder; allowed: a path in an existing folder")
+        if place.resolve() in taken:
+            raise InputError(f"{what}: {path} is also {taken[place.resolve()]}; allowed: a file of its own")
+        taken[place.resolve()] = what

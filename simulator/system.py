@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from hwmodel.collectives import AllReduceCurve, allreduce_curve
 from hwmodel.drafters import MODEL_FREE_METHODS, PARALLEL_METHODS, Drafter, DraftOptions, build_drafter, draft_machine
+from hwmodel.engine.flags import schedule_refusal
 from hwmodel.engine.mode import engine_mode
 from hwmodel.engine.records import EngineMode, EngineRequest
 from hwmodel.errors import InputError
@@ -102,6 +103,7 @@ def build_system(deployment: Deployment) -> System:
             modes[num_speculative_tokens] = engine_mode(_request(deployment, gpu, shape, num_speculative_tokens))
         return modes[num_speculative_tokens]
 
+    notes += _schedule_note(deployment, mode(deployment.speculation.num_speculative_tokens or 1))
     machine = Machine(gpu, parallel, curve, interconnect, mode(0).attention_backend, _dense_format(shape))
     kv_bytes = kv_element_bytes(engine.kv_cache_dtype, shape)
     drafter = resolve_drafter(deployment, shape, machine, kv_bytes)
@@ -117,6 +119,17 @@ def build_system(deployment: Deployment) -> System:
         notes=tuple(dict.fromkeys(notes)),
         mode=mode,
     )
+
+
+def _schedule_note(deployment: Deployment, mode: EngineMode) -> list[str]:
+    """A sentence where this engine would not follow the stated schedule."""
+    spec = deployment.speculation
+    if not spec.schedule:
+        return []
+    refusal = schedule_refusal(
+        mode.engine, mode.version, spec.method, mode.model_runner, deployment.engine.data_parallel_size
+    )
+    return [f"{refusal}; the figures assume an engine that follows the stated schedule"] if refusal else []
 
 
 def what_is_not_modelled(deployment: Deployment) -> list[str]:

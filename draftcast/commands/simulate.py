@@ -63,7 +63,7 @@ def command(
         seed=request.seed,
         num_draws=request.num_draws,
         outage=None if outage is None else parse_outage(outage),
-        outputs=Outputs(records, trace, progress),
+        outputs=Outputs(records, trace, progress, (request.source,)),
         **options,  # type: ignore[arg-type]
     )
     progress.close()

@@ -32,8 +32,10 @@ def command(request: Request, trace: str | None, **options: Any) -> None:
 
     DEPLOYMENT is a TOML file, or a launch: a command in quotes, a systemd unit, a compose file, a manifest.
     """
+    from simulator.files import check_outputs
     from simulator.ranks.step import StepQuestion, step
 
+    check_outputs({"trace": trace}, [request.source])
     method = options.pop("method")
     question = StepQuestion(num_draws=request.num_draws, seed=request.seed, **options)
     show(step(request.load(method), question, trace=trace).to_dict(), as_json=request.as_json, view="step")

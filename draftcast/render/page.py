@@ -16,7 +16,7 @@ from rich.text import Text
 from draftcast.text import one_line
 
 MAX_TEXT_WIDTH = 100  # longer lines of prose are hard to read
-MIN_WIDTH = 72  # below it tables would lose digits: a narrow terminal breaks their lines instead
+MIN_WIDTH = 80  # below it tables would lose digits: a narrow terminal breaks their lines instead
 CELL_PADDING = (0, 1)
 
 

@@ -14,7 +14,7 @@ from hwmodel.errors import InputError
 from hwmodel.interconnects import NVLINK_CLASSES
 from simulator.answers import checked_concurrency, draft_length
 from simulator.deployment import Deployment, with_method
-from simulator.files import read_text
+from simulator.files import check_outputs, read_text
 from simulator.ranks.cell import StepCell, number, step_cell
 from simulator.ranks.expert_loads import LayerLoad, sample_loads
 from simulator.ranks.jitter import no_jitter, sample_jitter
@@ -29,7 +29,7 @@ from simulator.ranks.trace import StepTrace
 from simulator.study import DEFAULT_DRAWS, Study, build_study
 from simulator.topology import classify, parse_topology
 
-MAX_RANKS = 64
+MAX_RANKS = 32  # a step of 32 ranks takes some ten seconds
 MAX_STEPS = 1000
 _SEED_OF_THIS_ROOM = 3  # the study's own draws use the seed as it is
 
@@ -58,6 +58,7 @@ def step(
     `trace` is a file to write a Perfetto trace of the first step to. The same question with the same seed gives the
     same answer, byte for byte.
     """
+    check_outputs({"trace": trace})
     asked = question or StepQuestion(**asked_by_name)
     if not 1 <= asked.steps <= MAX_STEPS:
         raise InputError(f"steps: got {asked.steps}, allowed 1 to {MAX_STEPS}")

@@ -8,7 +8,7 @@ Decode steps are taken in blocks (`decode_blocks.py`): as long as there is nothi
 together and cost one event. The result is the same as step by step (docs/invariants.md, 9).
 """
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -272,9 +272,20 @@ class Engine:
         metrics.kv_usage_s += usage * span
         metrics.kv_usage_max = max(metrics.kv_usage_max, usage)
         emitted = totals.decode_tokens + totals.first_tokens
-        rate = (emitted - metrics.series_tokens) / span
+        rate = (emitted - metrics.series_tokens) / span if span > 0.0 else 0.0
         metrics.series_tokens = emitted
-        metrics.series.add(float(starts_s[0]), span, (scheduler.num_running, len(scheduler.waiting), usage, rate))
-        facts = {**facts, "waiting": len(scheduler.waiting), "blocks": scheduler.pool.used}
+        before, mean = _waiting(scheduler.waiting, float(starts_s[0]), span)
+        metrics.series.add(float(starts_s[0]), span, (scheduler.num_running, mean, usage, rate))
+        facts = {**facts, "waiting": before, "blocks": scheduler.pool.used}
         for observer in self.observers:
             observer.steps(starts_s, ends_s, facts)
+
+
+def _waiting(queue: Iterable[Request], start_s: float, span_s: float) -> tuple[int, float]:
+    """How many waited when a block of steps began, and their mean number during it: some arrived meanwhile."""
+    before, waited_s = 0, 0.0
+    for request in queue:
+        late_s = max(request.arrival_s - start_s, 0.0)
+        before += late_s == 0.0
+        waited_s += max(span_s - late_s, 0.0)
+    return before, waited_s / span_s if span_s > 0.0 else float(before)

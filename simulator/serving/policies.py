@@ -122,7 +122,10 @@ def sglang_next_length(average: float, length: int, candidates: tuple[int, ...])
 
 
 class OptimalLengths:
-    """The goodput-optimal controller that knows every request's acceptance: an upper bound, not a product."""
+    """The goodput-optimal controller that knows every request's acceptance: an upper bound, not a product.
+
+    A bound for its largest length: that is what the graphs are captured for.
+    """
 
     def __init__(self, largest: int) -> None:
         """Drafts up to `largest` tokens."""

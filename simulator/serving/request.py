@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
+MAX_TIME_S = 1e8  # three years: beyond it float seconds no longer tell steps apart
 NEVER = -1.0  # a time stamp that has not been set; simulated time starts at 0
 
 

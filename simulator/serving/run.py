@@ -8,6 +8,7 @@ from hwmodel.errors import InputError
 from hwmodel.units import MS
 from simulator.answers import collected_notes, recorded_inputs
 from simulator.deployment import Deployment, with_method
+from simulator.files import check_outputs
 from simulator.results import JsonObject
 from simulator.serving.arms import Arm, Load, Progress, run_arm
 from simulator.serving.clients import Outage
@@ -15,6 +16,7 @@ from simulator.serving.metrics import Slo
 from simulator.serving.output_files import OutputFiles
 from simulator.serving.recorded_steps import read_recorded_steps
 from simulator.serving.report import ArmReport, Simulation, batch_interval, goodput_report, mean_tpot_ratio
+from simulator.serving.request import MAX_TIME_S
 from simulator.serving.slo import highest_rate
 from simulator.serving.task import Task, choose_policy
 from simulator.serving.traces import read_trace
@@ -35,6 +37,7 @@ class Outputs:
     records: str | None = None
     trace: str | None = None
     progress: Progress | None = None
+    inputs: tuple[str, ...] = ()  # files that are read and must not be overwritten
 
 
 def simulate(  # noqa: PLR0913 - the public question in its own words
@@ -60,6 +63,9 @@ def simulate(  # noqa: PLR0913 - the public question in its own words
     deployment, notes = with_method(deployment, method) if method else (deployment, ())
     offered = parse_arrivals(arrivals or f"closed:{deployment.workload.concurrency[0]}")
     policy, more = choose_policy(deployment, num_speculative_tokens, offered.users or None)
+    files = outputs or Outputs()
+    read = [offered.path, acceptance_steps or "", *files.inputs]
+    check_outputs({"records": files.records, "trace": files.trace}, read)
     count = _checked(num_requests, num_draws, offered)
     _check_outage(outage)
     length = policy().largest
@@ -71,7 +77,7 @@ def simulate(  # noqa: PLR0913 - the public question in its own words
     load = Load(offered, simulated, seeds[0], engines)
     task = Task(study, policy, load, _slo(deployment), recorded, (seeds[1], seeds[2]))
     answer = _Answer(task, outage)
-    answer.run(outputs or Outputs(), num_draws, find_rate=find_rate)
+    answer.run(files, num_draws, find_rate=find_rate)
     settings = {
         "arrivals": str(offered),
         "num_requests": count,
@@ -87,6 +93,8 @@ def simulate(  # noqa: PLR0913 - the public question in its own words
 
 def _checked(num_requests: int | None, num_draws: int, arrivals: Arrivals) -> int:
     """The number of requests: as asked for, of a trace not more than it holds."""
+    if num_requests is not None and not 1 <= num_requests <= _MAX_REQUESTS:
+        raise InputError(f"requests: got {num_requests}, allowed 1 to {_MAX_REQUESTS}")
     most = sum(1 for _ in read_trace(arrivals.path)) if arrivals.kind == "trace" else _MAX_REQUESTS
     usual = most if arrivals.kind == "trace" else max(_REQUESTS_PER_USER * arrivals.users, _FEWEST_REQUESTS)
     count = min(num_requests, most) if num_requests is not None else usual
@@ -98,8 +106,9 @@ def _checked(num_requests: int | None, num_draws: int, arrivals: Arrivals) -> in
 
 
 def _check_outage(outage: tuple[float, float] | None) -> None:
-    if outage is not None and not (0.0 <= outage[0] < np.inf and 0.0 <= outage[1] < np.inf):
-        raise InputError(f"outage: got at={outage[0]:g},duration={outage[1]:g}, allowed: seconds from 0 on")
+    if outage is not None and not all(0.0 <= x <= MAX_TIME_S for x in outage):
+        text = f"got at={outage[0]:g},duration={outage[1]:g}, allowed: 0 to {MAX_TIME_S:g} seconds"
+        raise InputError(f"outage: {text}")
 
 
 def _slo(deployment: Deployment) -> Slo:

@@ -20,7 +20,7 @@ from hwmodel.errors import InputError
 from hwmodel.units import MS
 from simulator.deployment.keys import short
 from simulator.deployment.tables import MAX_TOKENS
-from simulator.serving.request import RequestSpec
+from simulator.serving.request import MAX_TIME_S, RequestSpec
 
 Ints = NDArray[np.int64]
 
@@ -58,6 +58,9 @@ def read_trace(path: str) -> Iterator[RequestSpec]:
             raise InputError(f"{where}: {layout.arrival} goes back from {previous:g} s to {time:g} s, allowed: sorted")
         previous = time
         first = time if first is None else first
+        if time - first > MAX_TIME_S:
+            late = f"{time - first:g} s after the first"
+            raise InputError(f"{where}: {layout.arrival} is {late}, allowed: up to {MAX_TIME_S:g} s")
         prompt, output = _pair(row, layout, where)
         yield RequestSpec(number, time - first, prompt, output)
         number += 1

@@ -10,13 +10,13 @@ from numpy.typing import NDArray
 from hwmodel.errors import InputError
 from simulator.deployment.keys import short
 from simulator.deployment.tables import MAX_CONCURRENCY, Workload
-from simulator.serving.request import RequestSpec
+from simulator.serving.request import MAX_TIME_S, RequestSpec
 from simulator.serving.traces import read_lengths, read_trace
 
 Ints = NDArray[np.int64]
 
 _CHUNK = 1024  # requests drawn at a time
-_MAX_RATE_PER_S = 1e6
+_MIN_RATE_PER_S, _MAX_RATE_PER_S = 1e-6, 1e6
 _FORMS = "closed:USERS[:RAMP_S], poisson:RATE, gamma:RATE:SHAPE, trace:FILE"
 
 
@@ -55,25 +55,24 @@ def parse_arrivals(text: str) -> Arrivals:
         users = _number(text, fields[0], 1, MAX_CONCURRENCY)
         if users != int(users):
             raise InputError(f"arrivals: got {short(text)}, allowed: a whole number of users")
-        ramp = _number(text, fields[1], 0.0, np.inf) if len(fields) == 2 else None
+        ramp = _number(text, fields[1], 0.0, MAX_TIME_S) if len(fields) == 2 else None
         return Arrivals("closed", users=int(users), ramp_s=ramp)
     if kind == "poisson" and len(fields) == 1:
-        return Arrivals("poisson", rate_per_s=_number(text, fields[0], 0.0, _MAX_RATE_PER_S, above=True))
+        return Arrivals("poisson", rate_per_s=_number(text, fields[0], _MIN_RATE_PER_S, _MAX_RATE_PER_S))
     if kind == "gamma" and len(fields) in (1, 2):
-        rate = _number(text, fields[0], 0.0, _MAX_RATE_PER_S, above=True)
+        rate = _number(text, fields[0], _MIN_RATE_PER_S, _MAX_RATE_PER_S)
         shape = _number(text, fields[1], 0.01, 1000.0) if len(fields) == 2 else 1.0
         return Arrivals("gamma", rate_per_s=rate, shape=shape)
     raise InputError(f"arrivals: got {short(text)}, allowed: {_FORMS}")
 
 
-def _number(text: str, field: str, low: float, high: float, *, above: bool = False) -> float:
+def _number(text: str, field: str, low: float, high: float) -> float:
     try:
         value = float(field)
     except ValueError:
         value = np.nan
-    if not low <= value <= high or (above and value == low) or not np.isfinite(value):
-        limits = f"above {low:g} and up to {high:g}" if above else f"{low:g} to {high:g}"
-        raise InputError(f"arrivals: got {short(field)} in {short(text)}, allowed: {limits}")
+    if not low <= value <= high:
+        raise InputError(f"arrivals: got {short(field)} in {short(text)}, allowed: {low:g} to {high:g}")
     return value
 
 
