@@ -10,6 +10,7 @@ from simulator.serving.metrics import NUM_BATCHES, ArmMetrics, Slo, spread
 from simulator.summary import finite
 
 _STUDENT_T_90 = 1.729  # 95 % quantile of Student's t with NUM_BATCHES - 1 = 19 degrees of freedom
+_NOTHING_COUNTED = "no request of the counted part finished: ramp-up and the first requests do not count"
 _LEAST_BATCH_REQUESTS = 2  # fewer in a batch: no interval
 
 
@@ -50,6 +51,7 @@ class ArmReport:
             "e2e_s": spread(m.e2e),
             "step_s": m.step_s,
             "tokens_per_step": m.tokens_per_step,
+            "percentiles_reason": None if m.counted else _NOTHING_COUNTED,
             "preemptions": t.preemptions,
             "kv_usage": {"mean": m.kv_usage_s / t.busy_s if t.busy_s else None, "max": m.kv_usage_max},
             "requests_arrived": t.arrived,

@@ -39,5 +39,5 @@ def test_an_input_is_never_overwritten(tmp_path: Path) -> None:
 
 def test_two_outputs_do_not_share_a_file(tmp_path: Path) -> None:
     same = str(tmp_path / "same.csv")
-    with pytest.raises(InputError, match="trace: .* is also records"):
+    with pytest.raises(InputError, match=r"trace: .* is also records"):
         check_outputs({"records": same, "trace": same})
