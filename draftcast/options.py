@@ -23,6 +23,17 @@ MIN_DRAWS = 100  # the ends of a 90 % interval are then the fifth from either si
 MAX_LIST_ITEMS = 1000  # "0-999999999" is a typing error, not a grid
 
 
+draft_length_option = click.option(
+    "-k", "--num-speculative-tokens", type=click.IntRange(min=0), metavar="N", help="Draft tokens; default: the file's."
+)
+concurrency_option = click.option(
+    "-c", "--concurrency", type=click.IntRange(min=1), metavar="N", help="Requests at once; default: the file's first."
+)
+method_option = click.option(
+    "--method", metavar="NAME", help="Another method than the file's; `draftcast list methods`."
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Request:
     """What every command about a deployment is given: the source, what overrides it, and how to draw."""

@@ -4,8 +4,6 @@ import hashlib
 import json
 from collections.abc import Sequence
 
-import numpy as np
-
 from hwmodel.engine.clients import client_effects
 from hwmodel.engine.methods import Finding, check_method
 from hwmodel.errors import InputError
@@ -63,7 +61,7 @@ def plateau(study: Study, cap: Capacity) -> JsonObject:
     top = Cell(0, max(cap.max_running, 1))
     draws = study.grid([top], point=False).baseline
     point = study.grid([top], point=True).baseline
-    error = np.exp(study.parameters.model_error * study.model_error_z)[:, 0]
+    error = study.model_error_factor[:, 0]
     interval = quantiles(draws.throughput_tokens_per_s[:, 0] * error)
     parts = explain.parts_at(point.parts_s, 0)
     total = sum(parts.values())
@@ -152,7 +150,6 @@ def method_findings(study: Study, num_speculative_tokens: int) -> list[Finding]:
     """What this engine version says to the method at this draft length; errors are refusals."""
     system = study.system
     deployment = system.deployment
-    n_predict = len(system.shape.mtp_layers) or None if system.method == "mtp" else None
     own = []
     if system.method == "mtp" and num_speculative_tokens and not system.shape.mtp_layers and not _names_drafter(study):
         own = [
@@ -168,7 +165,7 @@ def method_findings(study: Study, num_speculative_tokens: int) -> list[Finding]:
             num_speculative_tokens,
             tensor_parallel_size=system.parallel.tensor,
             draft_tensor_parallel_size=deployment.speculation.draft_tensor_parallel_size,
-            n_predict=n_predict,
+            n_predict=system.n_predict,
         )
     )
 

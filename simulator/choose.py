@@ -61,9 +61,7 @@ def choose(
         raise InputError(f"grid: got {len(cells)} cells, allowed at most {_MAX_CELLS}")
     study = build_study(deployment, k_max=max(lengths), num_draws=num_draws, seed=seed)
     point, grid = study.grid(cells, point=True), study.grid(cells, point=False)
-    error = np.exp(study.parameters.model_error * study.model_error_z)
-    drafting = np.array([cell.num_speculative_tokens > 0 for cell in cells])
-    speedup = np.where(drafting, grid.speedup * error, 1.0)
+    speedup = study.with_model_error(grid)
     scores = score(deployment, cells, grid.baseline, grid.speculative, speedup, (point.baseline, point.speculative))
     scores = _only_accepted_lengths(study, scores)
     pick = pick_static(scores, deployment.objective.min_probability_faster)
@@ -214,7 +212,7 @@ def _flag(study: Study, num_speculative_tokens: int, schedule: list[list[int]] |
         launch_config=spec.launch_config or {},
         sglang_topk=spec.sglang_topk or 1,
         sglang_num_draft_tokens=spec.sglang_num_draft_tokens,
-        n_predict=len(system.shape.mtp_layers) or None if system.method == "mtp" else None,
+        n_predict=system.n_predict,
     )
     try:
         flag = speculative_flag(system.deployment.engine.name, system.mode(0).version, choice)

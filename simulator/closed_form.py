@@ -153,6 +153,19 @@ class PrefillCost:
         return PrefillCost(self.added_s[:, index], self.steps[index])
 
 
+def _undrafted_step_mode(mode: EngineMode, graph: str) -> StepMode:
+    """The step of an engine that does not speculate, in decode or with a prompt beside it: only the graph differs."""
+    return StepMode(
+        graph=graph,
+        graph_limit_tokens=float(graph_limit_tokens(mode)),
+        baseline_graph=graph,
+        synchronous_baseline=not mode.async_scheduling,
+        speculation=False,
+        loses_async=False,
+        rows_as_prefill=False,
+    )
+
+
 def baseline_step(
     system: System, p: Parameters, sequences: Array, context_tokens: Any, *, detail: bool = True
 ) -> StepCost:
@@ -163,15 +176,7 @@ def baseline_step(
     mode = system.mode(0)
     rows = _padded(mode, sequences, True, 1)
     batch = decode_batch(sequences, sequences, np.ones_like(sequences), context_tokens, rows)
-    step = StepMode(
-        graph=mode.uniform_decode_graph,
-        graph_limit_tokens=float(graph_limit_tokens(mode)),
-        baseline_graph=mode.uniform_decode_graph,
-        synchronous_baseline=not mode.async_scheduling,
-        speculation=False,
-        loses_async=False,
-        rows_as_prefill=False,
-    )
+    step = _undrafted_step_mode(mode, mode.uniform_decode_graph)
     return _finished(engine_parts(system.work, system.machine, batch, p, step), batch, p, detail)
 
 
@@ -341,15 +346,7 @@ def prefill_cost(system: System, p: Parameters, sequences: Array, step_s: Array)
     before = workload.input_tokens - prompt + prompt * (steps - 1.0) / (2.0 * steps)
     others = np.maximum(sequences - 1.0, 0.0)
     batch = Batch(others, others, np.ones_like(sequences), system.context_tokens, others + chunk, chunk, before)
-    step = StepMode(
-        graph=mode.mixed_decode_graph,
-        graph_limit_tokens=float(graph_limit_tokens(mode)),
-        baseline_graph=mode.mixed_decode_graph,
-        synchronous_baseline=not mode.async_scheduling,
-        speculation=False,
-        loses_async=False,
-        rows_as_prefill=False,
-    )
+    step = _undrafted_step_mode(mode, mode.mixed_decode_graph)
     # The overhead of a token row was fitted to decode; prompt rows are not charged with it.
     mixed = sum(engine_parts(system.work, system.machine, batch, p, step).values()) - p.token_overhead_s * chunk
     return PrefillCost(steps * np.maximum(mixed - step_s, 0.0), steps)

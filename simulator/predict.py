@@ -54,9 +54,8 @@ def predict(
 def _prediction(study: Study, cell: Cell, notes: Sequence[str], settings: JsonObject) -> Prediction:
     point = study.grid([cell], point=True)
     grid = study.grid([cell], point=False)
-    error = np.exp(study.parameters.model_error * study.model_error_z)
     drafting = cell.num_speculative_tokens > 0
-    speedup = (grid.speedup * error)[:, 0] if drafting else np.ones(len(study.z))
+    speedup = study.with_model_error(grid)[:, 0]
     cap = capacity(study.system, 0, study.kv_cache_tokens)
     inputs = recorded_inputs(
         study, {"num_speculative_tokens": cell.num_speculative_tokens, "concurrency": cell.concurrency, **settings}
@@ -75,8 +74,8 @@ def _prediction(study: Study, cell: Cell, notes: Sequence[str], settings: JsonOb
         speedup=quantiles(speedup),
         probability_faster=share_above(speedup, 1.0) if drafting else 0.0,
         break_even_tokens_per_step=float(point.speculative.step_s[0, 0] / point.baseline.step_s[0, 0]),
-        baseline=_arm_point(point.baseline, 0, grid.baseline, error),
-        speculative=_arm_point(point.speculative, 0, grid.speculative, error),
+        baseline=_arm_point(point.baseline, 0, grid.baseline, study.model_error_factor),
+        speculative=_arm_point(point.speculative, 0, grid.speculative, study.model_error_factor),
         plateau=level,
         distinct_experts_per_layer=explain.distinct_experts(study, cell),
         memory=memory_report(study, cell.num_speculative_tokens),

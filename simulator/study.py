@@ -79,10 +79,17 @@ class Study:
 
     def speedup_draws(self, cells: Sequence[Cell]) -> Array:
         """Speedup of every cell with model error, `(num_draws, num_cells)`; exactly 1 where nothing is drafted."""
-        ratio = self.grid(cells, point=False).speedup
-        error = np.exp(self.parameters.model_error * self.model_error_z)
-        drafting = np.array([cell.num_speculative_tokens > 0 for cell in cells])
-        return np.asarray(np.where(drafting, ratio * error, 1.0))
+        return self.with_model_error(self.grid(cells, point=False))
+
+    @cached_property
+    def model_error_factor(self) -> Array:
+        """What the model itself may be off by, `(num_draws, 1)`: one factor a draw, shared by all cells."""
+        return np.asarray(np.exp(self.parameters.model_error * self.model_error_z))
+
+    def with_model_error(self, grid: Grid) -> Array:
+        """`speedup_draws` of a grid of draws that was evaluated already."""
+        drafting = np.array([cell.num_speculative_tokens > 0 for cell in grid.cells])
+        return np.asarray(np.where(drafting, grid.speedup * self.model_error_factor, 1.0))
 
 
 def build_study(deployment: Deployment, *, k_max: int, num_draws: int = DEFAULT_DRAWS, seed: int = 0) -> Study:

@@ -60,6 +60,11 @@ class System:
         """The speculation method of the deployment."""
         return self.deployment.speculation.method
 
+    @property
+    def n_predict(self) -> int | None:
+        """MTP layers of the model, where MTP is the method and the model has any."""
+        return len(self.shape.mtp_layers) or None if self.method == "mtp" else None
+
     def verified_rows(self, num_speculative_tokens: NDArray[Any]) -> NDArray[np.float64]:
         """Rows that a drafted request brings into a step: 1 + k for a chain, the nodes of the tree for a tree."""
         spec = self.deployment.speculation

@@ -2,7 +2,7 @@
 
 import click
 
-from draftcast.options import IntList, Request, deployment_options
+from draftcast.options import IntList, Request, deployment_options, method_option
 from draftcast.output import show
 
 
@@ -14,7 +14,7 @@ from draftcast.output import show
     help="Draft lengths to compare; default: 0-8 and the file's own.",
 )
 @click.option("-c", "--concurrency", type=IntList(), help="Requests at once; default: the file's.")
-@click.option("--method", metavar="NAME", help="Another method than the file's; `draftcast list methods`.")
+@method_option
 @deployment_options
 def command(
     request: Request,

@@ -2,18 +2,14 @@
 
 import click
 
-from draftcast.options import Request, deployment_options
+from draftcast.options import Request, concurrency_option, deployment_options, draft_length_option, method_option
 from draftcast.output import show
 
 
 @click.command("predict")
-@click.option(
-    "-k", "--num-speculative-tokens", type=click.IntRange(min=0), metavar="N", help="Draft tokens; default: the file's."
-)
-@click.option(
-    "-c", "--concurrency", type=click.IntRange(min=1), metavar="N", help="Requests at once; default: the file's first."
-)
-@click.option("--method", metavar="NAME", help="Another method than the file's; `draftcast list methods`.")
+@draft_length_option
+@concurrency_option
+@method_option
 @deployment_options
 def command(request: Request, num_speculative_tokens: int | None, concurrency: int | None, method: str | None) -> None:
     """One speculative configuration against its baseline, part by part.

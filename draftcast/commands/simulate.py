@@ -4,7 +4,7 @@ import functools
 
 import click
 
-from draftcast.options import Request, deployment_options
+from draftcast.options import Request, deployment_options, draft_length_option, method_option
 from draftcast.output import show
 from draftcast.start import INTERRUPTED_EXIT_CODE
 
@@ -27,10 +27,8 @@ _DRAWS = click.option(
 @click.option(
     "--requests", "num_requests", type=click.IntRange(min=1), metavar="N", help="How many; default: 20 a user."
 )
-@click.option(
-    "-k", "--num-speculative-tokens", type=click.IntRange(min=0), metavar="N", help="Draft tokens; default: the file's."
-)
-@click.option("--method", metavar="NAME", help="Another method than the file's; `draftcast list methods`.")
+@draft_length_option
+@method_option
 @click.option("--outage", metavar="at=S,duration=S", help="The engine fails and comes back, in both arms.")
 @click.option("--acceptance-steps", metavar="FILE", help="Recorded steps (JSONL) in place of sampled acceptance.")
 @click.option("--find-rate", is_flag=True, help="Search the highest rate within the objective's limits.")

@@ -4,18 +4,14 @@ from typing import Any
 
 import click
 
-from draftcast.options import Request, deployment_options
+from draftcast.options import Request, concurrency_option, deployment_options, draft_length_option, method_option
 from draftcast.output import show
 
 
 @click.command("step")
-@click.option(
-    "-k", "--num-speculative-tokens", type=click.IntRange(min=0), metavar="N", help="Draft tokens; default: the file's."
-)
-@click.option(
-    "-c", "--concurrency", type=click.IntRange(min=1), metavar="N", help="Requests at once; default: the file's first."
-)
-@click.option("--method", metavar="NAME", help="Another method than the file's; `draftcast list methods`.")
+@draft_length_option
+@concurrency_option
+@method_option
 @click.option("--topology", metavar="FILE", help="Text of `nvidia-smi topo -m`: the links of this box.")
 @click.option(
     "--algorithm", default="auto", show_default=True, help="auto, ring, tree, one-shot, two-shot, hierarchical."
