@@ -187,7 +187,13 @@ class _Drafting:
     system: System
     lengths: NDArray[np.int_]
     sequences: Array
+    context_tokens: Any  # mean context of a decode step: one number, or (num_cells,)
     detail: bool
+
+    def some(self, index: NDArray[np.int_] | list[int]) -> "_Drafting":
+        """Only these cells."""
+        context = self.context_tokens[index] if np.ndim(self.context_tokens) else self.context_tokens
+        return replace(self, lengths=self.lengths[index], sequences=self.sequences[index], context_tokens=context)
 
     @property
     def mode(self) -> EngineMode:
@@ -229,22 +235,31 @@ def _signature(mode: EngineMode) -> tuple[Any, ...]:
 
 
 def speculative_step(
-    system: System, p: Parameters, lengths: NDArray[np.int_], sequences: Array, draft_probability: Any
+    system: System,
+    p: Parameters,
+    lengths: NDArray[np.int_],
+    sequences: Array,
+    draft_probability: Any,
+    context_tokens: Any = None,
 ) -> StepCost:
-    """The mean step with speculation for cells of draft length and requests per replica.
+    """The mean step with speculation for cells of draft length, requests per replica and mean context.
 
-    Parts have shape `(num_draws, num_cells)`; for more than one draw there is one, the whole step.
+    `draft_probability` is `(num_draws, 1)` or `(num_draws, num_cells)`; `context_tokens` one number (default: the
+    workload's) or `(num_cells,)`. Parts have shape `(num_draws, num_cells)`; for more than one draw there is one, the
+    whole step.
     """
+    context = system.context_tokens if context_tokens is None else context_tokens
     detail = np.size(p.kernel_floor_s) == 1
+    drafting = _Drafting(system, lengths, sequences, context, detail)
     groups: dict[tuple[Any, ...], list[int]] = {}
     for i, k in enumerate(lengths):
         groups.setdefault(_signature(system.mode(int(k))), []).append(i)
     if len(groups) == 1:
-        return _group_step(_Drafting(system, lengths, sequences, detail), p, draft_probability)
+        return _group_step(drafting, p, draft_probability)
     costs = {}
     for index in groups.values():
-        group = _Drafting(system, lengths[index], sequences[index], detail)
-        costs[tuple(index)] = _group_step(group, p, draft_probability)
+        share = draft_probability[:, index] if np.shape(draft_probability)[-1:] == lengths.shape else draft_probability
+        costs[tuple(index)] = _group_step(drafting.some(index), p, share)
     order = np.argsort([i for index in groups.values() for i in index])
     parts = [cost.parts_s for cost in costs.values()]
     return StepCost({name: np.concatenate([each[name] for each in parts], axis=1)[:, order] for name in parts[0]})
@@ -264,7 +279,7 @@ def _group_step(drafting: _Drafting, p: Parameters, draft_probability: Any) -> S
     idle, busy = _idle_step(drafting, p), _drafted_step(drafting, p, drafted, uniform=False)
     parts = {name: some * busy.parts_s[name] + nobody * idle.parts_s[name] for name in busy.parts_s}
     if at.size:
-        cells = _Drafting(drafting.system, drafting.lengths[at], sequences[at], drafting.detail)
+        cells = drafting.some(at)
         whole = _drafted_step(cells, p, cells.sequences, uniform=True)
         for name, part in parts.items():
             part[:, at] += everybody[:, at] * whole.parts_s[name]
@@ -285,7 +300,7 @@ def _drafted_step(drafting: _Drafting, p: Parameters, drafted: Any, *, uniform: 
     system, query = drafting.system, drafting.system.verified_rows(drafting.lengths)
     tokens = drafting.sequences + drafted * (query - 1.0)
     rows = drafting.rows(tokens, uniform)
-    batch = decode_batch(drafting.sequences, drafted, query, system.context_tokens, rows)
+    batch = decode_batch(drafting.sequences, drafted, query, drafting.context_tokens, rows)
     budget = float(system.deployment.speculation.expert_budget or np.inf)
     batch = replace(batch, expert_budget=budget, draft_depth=drafting.lengths.astype(float))
     parts = engine_parts(system.work, system.machine, batch, p, drafting.step_mode(uniform))
@@ -297,21 +312,20 @@ def _drafted_step(drafting: _Drafting, p: Parameters, drafted: Any, *, uniform: 
 def _idle_step(drafting: _Drafting, p: Parameters) -> StepCost:
     """A step of a speculating engine in which no request has a draft: one row each, computed once per load."""
     system = drafting.system
-    keys = [
-        (x, system.mode(k).capture_sizes)
-        for x, k in zip(drafting.sequences.tolist(), drafting.lengths.tolist(), strict=True)
-    ]
-    place: dict[tuple[float, tuple[int, ...]], int] = {}
+    contexts = np.broadcast_to(drafting.context_tokens, drafting.sequences.shape).tolist()
+    cells = zip(drafting.sequences.tolist(), drafting.lengths.tolist(), contexts, strict=True)
+    keys = [(x, system.mode(k).capture_sizes, context) for x, k, context in cells]
+    place: dict[tuple[float, tuple[int, ...], float], int] = {}
     for i, key in enumerate(keys):
         place.setdefault(key, i)
     order = {key: j for j, key in enumerate(place)}
     index = [order[key] for key in keys]
-    loads, first = drafting.sequences[list(place.values())], drafting.lengths[list(place.values())]
-    once = _Drafting(system, first, loads, drafting.detail)
-    batch = decode_batch(loads, loads, np.ones_like(loads), system.context_tokens, once.rows(loads, False))
+    once = drafting.some(list(place.values()))
+    loads, context = once.sequences, once.context_tokens
+    batch = decode_batch(loads, loads, np.ones_like(loads), context, once.rows(loads, False))
     mode = replace(once.step_mode(False), rows_as_prefill=False)
     parts = engine_parts(system.work, system.machine, batch, p, mode)
-    search = decode_batch(loads, loads, np.full_like(loads, 2.0), system.context_tokens, batch.rows)
+    search = decode_batch(loads, loads, np.full_like(loads, 2.0), context, batch.rows)
     parts["drafter"] = draft_time_s(system.drafter, search, p)
     cost = _finished(parts, batch, p, drafting.detail)
     return StepCost({name: part[:, index] for name, part in cost.parts_s.items()})
