@@ -31,6 +31,7 @@ class Parameters:
     allreduce_latency_scale: Any
     allreduce_size_scale: Any
     allreduce_skew_s: Any
+    context_exchange_scale: Any
     kernel_floor_s: Any
     attention_latency_s: Any
     host_step_s: Any
@@ -39,6 +40,10 @@ class Parameters:
     sequence_overhead_s: Any
     token_overhead_s: Any
     kv_read_scale: Any
+    kv_latency_scale: Any
+    attention_flop_scale: Any
+    expert_issue_s: Any
+    activation_scale: Any
     verify_kv_share: Any
     verify_path_scale: Any
     verify_path_applies: Any

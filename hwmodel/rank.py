@@ -50,7 +50,8 @@ class CacheWork:
     window_tokens: float  # most tokens that are kept and read; inf without a window
     selected_tokens: float  # most cached tokens that one query reads; inf without sparse attention
     compress_ratio: int
-    flop_per_pair: float  # of one query token against one cached token
+    flop_per_pair: float  # of one prompt token against one cached token
+    decode_flop_per_pair: float  # the same in decode, where MLA works on the latent
     state_bytes_per_sequence: float
 
 
@@ -73,6 +74,7 @@ class RankWork:
     num_attention_calls: int
     num_kernels: float
     num_collectives: int
+    context_exchange_bytes: float  # of one row, all layers: queries gathered, partial outputs back
 
     @property
     def weight_bytes(self) -> float:
@@ -134,8 +136,6 @@ def work_of_layers(
     num_layers = sum(layer.count for layer in layers)
     per_layer = sum(layer.count * _layer_kernels(layer, kernels) for layer in layers)
     collectives = 0 if tp == 1 else num_layers * (_ATTENTION_COLLECTIVES + _MLP_COLLECTIVES) + 1
-    if parallel.decode_context > 1:
-        collectives += 2 * num_layers  # gather of queries, combination of partial outputs
     return RankWork(
         hidden_size=head.hidden_size,
         vocab_size=head.vocab_size,
@@ -152,6 +152,7 @@ def work_of_layers(
         num_attention_calls=num_layers,
         num_kernels=per_layer + kernels["step"],
         num_collectives=collectives,
+        context_exchange_bytes=sum(x.count * _context_exchange_bytes(x.attention, parallel) for x in layers),
     )
 
 
@@ -193,6 +194,26 @@ def _moe_work(count: int, moe: Moe, parallel: Parallelism) -> MoeWork:
     )
 
 
+def _decode_head_dims(attention: Attention) -> tuple[int, int]:
+    """Elements of a query and of a partial output of one head in decode: MLA works on the cached latent."""
+    if attention.kind == "mla":
+        latent = attention.cache_elements_per_token
+        return latent, latent
+    return attention.qk_head_dim, attention.v_head_dim
+
+
+def _context_exchange_bytes(attention: Attention, parallel: Parallelism) -> float:
+    """Bytes that one row exchanges in one layer when the ranks share its context: each rank's heads attend everywhere.
+
+    The group gathers its ranks' queries and scatters their partial outputs, BF16. Source: vLLM's decode-context
+    parallelism (all-gather of queries, reduce-scatter of outputs after the log-sum-exps).
+    """
+    if parallel.decode_context == 1 or attention.kind == "linear":
+        return 0.0
+    heads = attention.num_heads / parallel.tensor * parallel.decode_context
+    return heads * sum(_decode_head_dims(attention)) * 2.0
+
+
 def _cache_work(count: int, attention: Attention, parallel: Parallelism, element_bytes: float) -> CacheWork:
     tp = parallel.tensor
     heads_share = 1.0 / min(tp, max(attention.num_kv_heads, 1))
@@ -205,5 +226,6 @@ def _cache_work(count: int, attention: Attention, parallel: Parallelism, element
         selected_tokens=infinite if attention.selected_tokens is None else float(attention.selected_tokens),
         compress_ratio=max(attention.compress_ratio, 1),
         flop_per_pair=2.0 * attention.num_heads * (attention.qk_head_dim + attention.v_head_dim) / tp,
+        decode_flop_per_pair=2.0 * attention.num_heads * sum(_decode_head_dims(attention)) / tp,
         state_bytes_per_sequence=attention.state_bytes_per_sequence / tp,
     )

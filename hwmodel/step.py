@@ -33,11 +33,13 @@ STEP_PARTS = (
     "verify_path",
     "drafter",
 )
+_SPLIT_KV_EXPONENT = 2.0
 _HOST_OVERLAP_EXPONENT = 4.0  # launches and kernels overlap: the slower one decides
 _SAMPLING_BASE_S = 120 * US  # V = 164k, B <= 64: 0.1-0.3 ms (docs/model.md, kernels)
 _LOGITS_PASSES = 6  # reads and writes of the float32 logits: softmax, masks, sampling, rejection
 _LOGITS_BYTES = 4
 _ACTIVATION_BYTES = 2  # BF16
+_ACTIVATION_PASSES = 20  # reads and writes of a row's hidden state in one layer, fused kernels counted as one
 _PIPELINE_HOP_S = 10 * US  # one send and receive between stages
 _MARLIN_TILE_ROWS = {"int4": 8, "int8": 8}
 _DEFAULT_TILE_ROWS = 16
@@ -134,14 +136,16 @@ def forward_parts(work: RankWork, machine: Machine, batch: Batch, p: Parameters)
         "shared_dense": dense(work.dense_bytes, work.dense_parameters, rows),
         "allreduce": collective_time_s(work, machine, batch, p),
         "lm_head": dense(work.head_bytes, work.head_parameters, batch.tokens - batch.prefill_tokens),
-        "overhead": floors_s(work, machine, batch, p),
+        "overhead": floors_s(work, machine, batch, p) + activation_time_s(work, machine, batch, p),
     }
 
 
 def cache_time_s(work: RankWork, machine: Machine, batch: Batch, p: Parameters) -> Any:
     """Seconds to attend to the cache: bytes of every sequence, more for extra query tokens, FLOP of prefill.
 
-    Formula: scale * sum_seq bytes * (1 + eta * extra query tokens) / bandwidth (docs/model.md, eq. K1).
+    Formula: sqrt(a^2 + b^2 + c^2) with a = scale * sum_seq bytes * (1 + eta * extra query tokens) / bandwidth; b = latency
+    scale * bytes of one sequence / bandwidth, since few sequences do not fill the GPU; c = flop scale * FLOP / rate
+    (docs/model.md, eq. K1).
     """
     bandwidth = p.bandwidth_efficiency * machine.gpu.memory_bandwidth_bytes_per_s
     rate = p.dense_compute_efficiency * machine.gpu.bf16_flop_per_s
@@ -150,15 +154,22 @@ def cache_time_s(work: RankWork, machine: Machine, batch: Batch, p: Parameters) 
     read: Any = 0.0
     scanned: Any = 0.0
     pairs: Any = 0.0
+    attended: Any = 0.0
     state = 0.0
     for c in work.cache:
         limit, per_token = min(c.window_tokens, c.selected_tokens), c.bytes_per_token / c.compress_ratio
-        read = read + c.num_layers * np.minimum(batch.context_tokens, limit) * per_token
+        kept = c.num_layers * np.minimum(batch.context_tokens, limit)
+        read = read + kept * per_token
+        attended = attended + kept * c.decode_flop_per_pair / c.compress_ratio
         scanned = scanned + c.num_layers * batch.context_tokens * c.indexer_bytes_per_token
         pairs = pairs + c.num_layers * c.flop_per_pair * np.minimum(seen, limit) / c.compress_ratio
         state += c.num_layers * c.state_bytes_per_sequence
-    decode = batch.sequences * ((read + scanned) * extra * p.kv_read_scale + 2.0 * state) / bandwidth
-    return decode + batch.prefill_tokens * pairs / rate
+    one_s = (read + scanned) / bandwidth
+    together_s = batch.sequences * one_s * extra * p.kv_read_scale
+    decode = smooth_maximum(together_s, one_s * p.kv_latency_scale * (batch.sequences > 0), _SPLIT_KV_EXPONENT)
+    rows = batch.sequences + batch.drafted * (batch.query_tokens - 1.0)
+    decode = smooth_maximum(decode, rows * attended * p.attention_flop_scale / rate, _SPLIT_KV_EXPONENT)
+    return decode + batch.sequences * 2.0 * state / bandwidth + batch.prefill_tokens * pairs / rate
 
 
 def experts_time_s(work: RankWork, machine: Machine, batch: Batch, p: Parameters) -> Any:
@@ -177,7 +188,8 @@ def layer_experts_time_s(moe: MoeWork, machine: Machine, p: Parameters, experts_
     bandwidth = p.bandwidth_efficiency * machine.gpu.memory_bandwidth_bytes_per_s
     rate = p.expert_compute_efficiency * machine.flop_per_s(moe.weight_format)
     flop = 2.0 * padded_rows * moe.expert_parameters
-    return operator_time_s(experts_read * moe.expert_bytes, bandwidth, flop, rate, machine.gemm_exponent)
+    read = operator_time_s(experts_read * moe.expert_bytes, bandwidth, flop, rate, machine.gemm_exponent)
+    return read + experts_read * p.expert_issue_s
 
 
 def tile_rows(moe: MoeWork) -> int:
@@ -219,12 +231,24 @@ def collective_time_s(work: RankWork, machine: Machine, batch: Batch, p: Paramet
     total: Any = 0.0
     if parallel.tensor > 1 and work.num_collectives:
         total = work.num_collectives * (allreduce_time_s(machine, size, p) + p.allreduce_skew_s)
+    total = total + context_exchange_time_s(work, machine, batch, p)
     if parallel.data > 1 and work.moe:
         total = total + _expert_exchange_s(work, machine, size, p)
     if parallel.pipeline > 1:
         hop = _PIPELINE_HOP_S + size / machine.gpu.pcie_bytes_per_s
         total = total + (parallel.pipeline - 1) * hop
     return total + 0.0 * size
+
+
+def context_exchange_time_s(work: RankWork, machine: Machine, batch: Batch, p: Parameters) -> Any:
+    """Seconds of a pass in which the ranks of decode-context parallelism gather queries and scatter partial outputs.
+
+    Each is half an AllReduce of its bytes (see `collectives.allgather_time_s`); docs/model.md, eq. A3.
+    """
+    if not work.context_exchange_bytes:
+        return 0.0
+    one_way = p.context_exchange_scale * batch.rows * work.context_exchange_bytes / (2.0 * work.num_layers)
+    return work.num_layers * (allreduce_time_s(machine, one_way, p) + 2.0 * p.allreduce_skew_s)
 
 
 def allreduce_time_s(machine: Machine, num_bytes: Any, p: Parameters) -> Any:
@@ -252,6 +276,16 @@ def floors_s(work: RankWork, machine: Machine, batch: Batch, p: Parameters) -> A
     scale = p.attention_latency_s / (fitted_latency_s())
     attention = p.attention_latency_s + scale * ramp["latency_us"] * US * climbed
     return p.kernel_floor_s * work.num_kernels + work.num_attention_calls * attention
+
+
+def activation_time_s(work: RankWork, machine: Machine, batch: Batch, p: Parameters) -> Any:
+    """Seconds that norms, rotary embedding, residuals and other elementwise kernels take for the token rows.
+
+    Formula: scale * rows * layers * hidden_size * 2 bytes * passes / bandwidth (docs/model.md, eq. F2).
+    """
+    bandwidth = p.bandwidth_efficiency * machine.gpu.memory_bandwidth_bytes_per_s
+    row_bytes = work.num_layers * work.hidden_size * _ACTIVATION_BYTES * _ACTIVATION_PASSES
+    return p.activation_scale * batch.rows * row_bytes / bandwidth
 
 
 def fitted_latency_s() -> float:

@@ -83,10 +83,13 @@ class System:
         return self.parallel.data * self.parallel.pipeline
 
 
-def build_system(deployment: Deployment) -> System:
-    """The system of a deployment; `InputError` in one line where cards and keys do not go together."""
-    gpu = load_gpu(deployment.hardware.gpu)
-    shape = load_model(deployment.model.config)
+def build_system(deployment: Deployment, *, gpu: Gpu | None = None, shape: ModelShape | None = None) -> System:
+    """The system of a deployment; `InputError` in one line where cards and keys do not go together.
+
+    `gpu` and `shape` stand in for the cards that the deployment names.
+    """
+    gpu = gpu or load_gpu(deployment.hardware.gpu)
+    shape = shape or load_model(deployment.model.config)
     engine = deployment.engine
     parallel = Parallelism(
         tensor=engine.tensor_parallel_size,

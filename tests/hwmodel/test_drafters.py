@@ -56,6 +56,11 @@ def parameters(**changes: Any) -> Parameters:
         "allreduce_latency_scale": 1.0,
         "allreduce_size_scale": 1.0,
         "kv_read_scale": 1.0,
+        "kv_latency_scale": 0.0,
+        "attention_flop_scale": 0.0,
+        "context_exchange_scale": 1.0,
+        "expert_issue_s": 0.0,
+        "activation_scale": 0.0,
     }
     return Parameters(**(ideal | changes))
 

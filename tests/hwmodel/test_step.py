@@ -39,6 +39,11 @@ IDEAL: dict[str, Any] = dict.fromkeys(PARAMETER_NAMES, 0.0) | {
     "allreduce_latency_scale": 1.0,
     "allreduce_size_scale": 1.0,
     "kv_read_scale": 1.0,
+    "kv_latency_scale": 0.0,
+    "attention_flop_scale": 0.0,
+    "context_exchange_scale": 1.0,
+    "expert_issue_s": 0.0,
+    "activation_scale": 0.0,
 }
 FULL_GRAPH = StepMode(
     graph="full",

@@ -1,0 +1,56 @@
+"""Shapes and GPUs for what has no card: a model stored in another format, a GPU that nobody described here."""
+
+from dataclasses import replace
+
+from hwmodel.specs import Gpu, Layer, ModelShape
+from hwmodel.units import GB, GIB, MIB, TERA
+
+BF16_BYTES = 2.0
+_FORMATS_OF_EXPERTS_ONLY = ("nvfp4", "mxfp4")  # checkpoints in these keep attention and dense layers larger
+
+
+def stored_as(shape: ModelShape, weight_format: str, bytes_per_parameter: float) -> ModelShape:
+    """The same model with its linear layers stored in another format; embedding and head stay as they are."""
+    layers = tuple(_layer(layer, weight_format, bytes_per_parameter) for layer in shape.layers)
+    return replace(shape, layers=layers, quantization=weight_format)
+
+
+def _layer(layer: Layer, weight_format: str, size: float) -> Layer:
+    moe, attention, dense = layer.moe, layer.attention, layer.dense
+    if moe is not None:
+        moe = replace(moe, expert_bytes=moe.expert_parameters * size, weight_format=weight_format)
+    if moe is None or weight_format not in _FORMATS_OF_EXPERTS_ONLY:
+        stored = attention.sharded_bytes + attention.replicated_bytes
+        scale = attention.parameters * size / stored if stored else 1.0
+        attention = replace(
+            attention,
+            sharded_bytes=attention.sharded_bytes * scale,
+            replicated_bytes=attention.replicated_bytes * scale,
+        )
+        dense = replace(dense, weight_bytes=dense.parameters * size) if dense is not None else None
+        moe = replace(moe, shared_bytes=moe.shared_parameters * size) if moe is not None else None
+    return replace(layer, attention=attention, dense=dense, moe=moe)
+
+
+def unknown_gpu(name: str) -> Gpu:
+    """A GPU of which nothing is known: the middle of what serves models, memory enough for anything.
+
+    Its bandwidth is a guess (see `systems.UNKNOWN_BANDWIDTH_LOG_SD`), which the measured baseline corrects.
+    """
+    return Gpu(
+        name="unknown",
+        title=name or "unknown GPU",
+        sm_arch="8.9",
+        memory_bytes=2048 * GIB,
+        memory_bandwidth_bytes_per_s=1000 * GB,
+        bf16_flop_per_s=150 * TERA,
+        fp8_flop_per_s=None,
+        fp4_flop_per_s=None,
+        l2_bytes=48 * MIB,
+        num_sms=128,
+        interconnect="pcie-root",
+        pcie_bytes_per_s=25 * GB,
+        nvlink_bytes_per_s=0.0,
+        p2p=True,
+        source="no card: a guess, to be corrected by the measured baseline",
+    )
