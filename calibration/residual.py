@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 
-# Standard deviations and lengths of the fields, in ln(time) and ln(count): about a tenth over a doubling, local humps
-# (algorithm switches, captured sizes) of the same size, and half of that for what belongs to sequences.
-_ROWS_SD, _ROWS_LENGTH = 0.05, 0.8
-_HUMP_SD, _HUMP_LENGTH = 0.05, 0.3
-_SEQUENCES_SD, _SEQUENCES_LENGTH = 0.03, 1.0
+# Standard deviations and lengths of the fields, in ln(time) and ln(count): a few percent over a doubling, local humps
+# (algorithm switches, captured sizes) of the same size, and less for what belongs to sequences.
+_ROWS_SD, _ROWS_LENGTH = 0.03, 0.8
+_HUMP_SD, _HUMP_LENGTH = 0.035, 0.3
+_SEQUENCES_SD, _SEQUENCES_LENGTH = 0.02, 1.0
 _CONTEXT_SCALE_TOKENS, _CONTEXT_LENGTH = 4000.0, 1.2
 
 

@@ -143,9 +143,9 @@ def forward_parts(work: RankWork, machine: Machine, batch: Batch, p: Parameters)
 def cache_time_s(work: RankWork, machine: Machine, batch: Batch, p: Parameters) -> Any:
     """Seconds to attend to the cache: bytes of every sequence, more for extra query tokens, FLOP of prefill.
 
-    Formula: sqrt(a^2 + b^2 + c^2) with a = scale * sum_seq bytes * (1 + eta * extra query tokens) / bandwidth; b = latency
-    scale * bytes of one sequence / bandwidth, since few sequences do not fill the GPU; c = flop scale * FLOP / rate
-    (docs/model.md, eq. K1).
+    Formula: sqrt(a^2 + b^2 + c^2) with a = scale * sum_seq bytes * (1 + eta * extra query tokens) / bandwidth;
+    b = latency scale * bytes of one sequence / bandwidth, since few sequences do not fill the GPU; c = flop scale *
+    FLOP / rate (docs/model.md, eq. K1).
     """
     bandwidth = p.bandwidth_efficiency * machine.gpu.memory_bandwidth_bytes_per_s
     rate = p.dense_compute_efficiency * machine.gpu.bf16_flop_per_s
@@ -173,7 +173,7 @@ def cache_time_s(work: RankWork, machine: Machine, batch: Batch, p: Parameters) 
 
 
 def experts_time_s(work: RankWork, machine: Machine, batch: Batch, p: Parameters) -> Any:
-    """Seconds of the routed experts of all layers: distinct experts' bytes against padded GEMM rows."""
+    """Seconds of all layers' routed experts: bytes of distinct ones against GEMM rows (docs/model.md, eq. E5)."""
     total: Any = 0.0
     for moe in work.moe:
         load = layer_load(moe, batch, p, machine.parallel.data)

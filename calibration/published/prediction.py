@@ -17,14 +17,16 @@ from simulator.parameters import standard_draws
 
 Array = NDArray[np.float64]
 
-GROUP_ERROR_SD = 0.055  # between-set scatter of ln(speedup) that parameters do not explain: docs/accuracy.md
-CELL_ERROR_SD = 0.05  # within a set, the noise of the speculative run included
+# Scatter of ln(speedup) that neither parameters nor the residual field explain, such that 90 % intervals hold about
+# 90 % of the published rows (docs/accuracy.md): of a whole group, more where its baseline is not seen, and of a cell.
+GROUP_ERROR_SD, BLIND_GROUP_ERROR_SD = 0.035, 0.09
+CELL_ERROR_SD = 0.035
 POOLED_LENGTH_SD = 0.04  # of ln(tokens per step) of one cell; pooled over n cells it falls with sqrt(n)
 _SMALLEST_LENGTH_SD = 0.01
 NUM_DRAWS = 400
 _FEWEST_DRAWS = 60
-# Survival of an exact n-gram draft by position: replay of vLLM's search on recorded reasoning text (docs/model.md,
-# acceptance priors); held at its last conditional value.
+# Survival of an exact n-gram draft by position: replay of vLLM's search on recorded reasoning text, first 1k tokens
+# (specification of the model, section 1.4); held at its last conditional value.
 _LOOKUP_SURVIVAL = (0.573, 0.386, 0.303, 0.256, 0.232)
 _LOOKUP_ROUNDS = 12  # of the fixed point between draft probability and tokens per step
 _FEWEST_DRAFTED = 0.02
@@ -55,15 +57,22 @@ class SpeedupPrediction:
 
 
 def predict_group(
-    fits: Sequence[GroupFit], rows: Sequence[PublishedRow], cells: Cells, seen: Seen
+    fits: Sequence[GroupFit], rows: Sequence[PublishedRow], cells: Cells, seen: Seen, *, intervals: bool = True
 ) -> SpeedupPrediction:
-    """The speedup of every cell (row by row), given what is seen of the group."""
+    """The speedup of every cell (row by row), given what is seen of the group.
+
+    Without `intervals` both ends are the prediction itself, at a tenth of the time, and anchors are not used.
+    """
     group = _Group(fits, rows, cells, seen)
     point_ratio = group.point_ratio()
     point_length = group.log_lengths(point_ratio[None, :], np.zeros((1, len(rows))))[0]
+    if not intervals:
+        speedup = np.exp(point_length - point_ratio)
+        return SpeedupPrediction(speedup, speedup, speedup, np.exp(point_length), np.exp(point_ratio))
     ratios = group.drawn_ratios()
     rng = np.random.default_rng(0)
-    shared = GROUP_ERROR_SD * rng.standard_normal((len(ratios), 1))
+    blind = all(fit.field is None for fit in fits)
+    shared = (BLIND_GROUP_ERROR_SD if blind else GROUP_ERROR_SD) * rng.standard_normal((len(ratios), 1))
     apart = CELL_ERROR_SD * rng.standard_normal(ratios.shape)
     lengths = group.log_lengths(ratios, shared + CELL_ERROR_SD * rng.standard_normal(ratios.shape), rng)
     drawn = lengths - ratios + shared + apart

@@ -125,7 +125,7 @@ def rows_of(records: "csv.DictReader[str] | Iterable[Mapping[str, Any]]", name: 
 
 def _row(line: int, record: Mapping[str, Any]) -> PublishedRow:
     names = (*GROUP_COLUMNS, *_OTHERS, "k", "concurrency")
-    text = {name: str(record.get(name) or "").strip()[:_MAX_CELL_CHARS] for name in names}
+    text = {name: _cell(record.get(name)) for name in names}
     number = {name: leading_number(text[name]) for name in names}
     k = number["k"]
     survival = _survival(text["per_position_rates"])
@@ -146,6 +146,10 @@ def _row(line: int, record: Mapping[str, Any]) -> PublishedRow:
         mean_accepted_length=length if length and length >= 1.0 else None,
         survival=survival,
     )
+
+
+def _cell(value: Any) -> str:
+    return "" if value is None else str(value).strip()[:_MAX_CELL_CHARS]
 
 
 def _survival(cell: str) -> tuple[float, ...]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from calibration.published import names
+from calibration.published.population import NO_SHIFTS, shifted
 from calibration.published.rows import PublishedRow, leading_number
 from calibration.published.stand_ins import stored_as, unknown_gpu
 from hwmodel.errors import DraftcastError
@@ -64,13 +65,16 @@ class _Choice:
         return f"{self.tensor} x {self.gpu or 'unknown GPU'}{link}{one_shot}"
 
 
-def candidates(rows: Sequence[PublishedRow]) -> list[Candidate]:
-    """The candidate systems of one group; empty where none can be built."""
+def candidates(rows: Sequence[PublishedRow], shifts: Mapping[str, float] = NO_SHIFTS) -> list[Candidate]:
+    """The candidate systems of one group; empty where none can be built.
+
+    `shifts` move fitted constants by name (`population.CONSTANTS`), in units of ln.
+    """
     found = []
     for choice in _choices(rows[0]):
         system = _system(rows[0], choice)
         if system is not None:
-            found.append(Candidate(system, choice.log_prior, choice.label))
+            found.append(Candidate(shifted(system, rows[0], shifts), choice.log_prior, choice.label))
     return found
 
 

@@ -6,7 +6,8 @@ from typing import Any
 from draftcast.render.numbers import UNDEFINED, counted
 from draftcast.render.page import Page
 
-COLUMNS = ("set", "rows", "median", "p90", "sign", "in 90 %", "+-")
+COLUMNS = ("%", "rows", "median", "p90", "sign", "inside", "+-")
+NAME_WIDTH = 41
 REFERENCES = {
     "interpolated_baseline": "log-log interpolation of the baseline",
     "free_verification": "verification taken as free",
@@ -22,17 +23,28 @@ def render(result: Mapping[str, Any], page: Page) -> None:
         f"right about faster or slower in {_percent(overall['sign_accuracy'])}."
     )
     worst_first = sorted(result["sets"], key=lambda each: -each["median_abs_error"])
+    page.text(
+        "Per cent: median and 90th percentile of the error, rows whose direction is right, rows inside the 90 % "
+        "interval, half of its width. Worst set first."
+    )
     page.table(COLUMNS, [_row(each["set_id"], each) for each in worst_first])
     rows = [_row("all rows", overall), _row("known GPU", overall["known_hardware"])]
-    rows += [_row(text, result["references"][name]) for name, text in REFERENCES.items()]
+    rows += [_row(text, result["references"][name], intervals=False) for name, text in REFERENCES.items()]
     page.table(COLUMNS, rows)
     page.section("What draft length the model would have picked", _regret(result))
     page.section("Not scored", _skipped(result["skipped"]))
 
 
-def _row(name: str, scores: Mapping[str, Any]) -> list[str]:
-    figures = ("median_abs_error", "p90_abs_error", "sign_accuracy", "coverage_90", "half_width_90")
-    return [name, str(scores["rows"]), *(_percent(scores[figure]) for figure in figures)]
+def _row(name: str, scores: Mapping[str, Any], *, intervals: bool = True) -> list[str]:
+    figures = [scores[figure] for figure in ("median_abs_error", "p90_abs_error", "sign_accuracy")]
+    figures += [scores[figure] if intervals else None for figure in ("coverage_90", "half_width_90")]
+    cells = (UNDEFINED if value is None else f"{100.0 * value:.1f}" for value in figures)
+    return [_short(name), str(scores["rows"]), *cells]
+
+
+def _short(name: str) -> str:
+    """The name of a set in the width that the figures leave."""
+    return name if len(name) <= NAME_WIDTH else f"{name[: NAME_WIDTH - 1]}…"
 
 
 def _regret(result: Mapping[str, Any]) -> list[str]:

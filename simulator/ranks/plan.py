@@ -12,13 +12,12 @@ import numpy as np
 from hwmodel.drafters import Drafter
 from hwmodel.parameters import Parameters, fitted_values
 from hwmodel.rank import MoeWork, RankWork, rank_work
-from hwmodel.step import Batch, Machine, allreduce_time_s, decode_batch, floors_s, forward_parts
+from hwmodel.step import Batch, Machine, allreduce_time_s, context_exchange_time_s, decode_batch, forward_parts
 from simulator.ranks.cell import StepCell, number, without_skew
 from simulator.system import kv_element_bytes
 
 ACTIVATION_BYTES = 2  # BF16, as hwmodel.step counts the message of an AllReduce
 _PARTS_OF_A_LAYER = ("attention", "kv_cache", "shared_dense", "overhead")
-_USUAL_REDUCES = 2  # a layer: after attention, after the feed-forward block
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,12 +112,12 @@ def plan_step(cell: StepCell) -> Plan:
         machine=system.machine,
         batch=cell.batch,
         parts_s=forward | {"verify_path": cell.parts_s["verify_path"]},
-        layers=_target_layers(cell, p),
+        layers=_target_layers(cell, p, forward["overhead"]),
         run_tokens=tuple(cell.run_tokens),
         drafting=False,
     )
     moe_layers: list[MoeLayer] = []
-    host = cell.parts_s["overhead"] - number(floors_s(system.work, system.machine, cell.batch, p))
+    host = cell.parts_s["overhead"] - forward["overhead"]
     before = (("overhead", host), ("speculation_overhead", cell.parts_s["speculation_overhead"]))
     items: list[Item] = [Block("host", before, noisy=False)]
     items += _pass_items(target, p, moe_layers)
@@ -138,7 +137,7 @@ def _pass_items(one: _Pass, p: Parameters, moe_layers: list[MoeLayer]) -> Iterab
         return [Reduce(one.name + label, message, ranks, one.drafting)] if reduces else []
 
     items: list[Item] = reduce("embedding")
-    extra = (one.work.num_collectives - 1) // max(one.work.num_layers, 1) - _USUAL_REDUCES if reduces else 0
+    context_s = number(context_exchange_time_s(one.work, one.machine, one.batch, p)) / max(one.work.num_layers, 1)
     exchange_s = _other_communication_s(one, message, p)
     for number_, layer in enumerate(one.layers):
         label = f"{one.name}layer {number_}"
@@ -146,10 +145,10 @@ def _pass_items(one: _Pass, p: Parameters, moe_layers: list[MoeLayer]) -> Iterab
         half = 0.5 * one.parts_s["overhead"] * layer.share["overhead"]
         path = one.parts_s.get("verify_path", 0.0) / len(one.layers)
         seconds = (*attention, ("overhead", half), ("verify_path", path))
-        for turn in range(extra + 1):  # decode context parallelism: gathers inside the attention block
-            part = tuple((name, value / (extra + 1)) for name, value in seconds)
-            items.append(Block(f"{label} attention", part, drafting=one.drafting))
-            items += reduce(f"{label} attention" if turn == extra else f"{label} context gather")
+        items.append(Block(f"{label} attention", seconds, drafting=one.drafting))
+        if context_s:
+            items.append(Meet(f"{label} context exchange", "allreduce", context_s, False, one.drafting))
+        items += reduce(f"{label} attention")
         dense = (("shared_dense", one.parts_s["shared_dense"] * layer.share["shared_dense"]), ("overhead", half))
         experts = None
         if layer.moe is not None:
@@ -172,15 +171,15 @@ def _pass_items(one: _Pass, p: Parameters, moe_layers: list[MoeLayer]) -> Iterab
 
 def _other_communication_s(one: _Pass, message: float, p: Parameters) -> float:
     """Seconds of expert exchange and pipeline hops of a pass, per MoE layer where it has any: the rest of its part."""
-    reduced = 0.0
+    reduced = number(context_exchange_time_s(one.work, one.machine, one.batch, p))
     if one.machine.parallel.tensor > 1 and one.work.num_collectives:
-        reduced = one.work.num_collectives * number(allreduce_time_s(one.machine, message, p))
+        reduced += one.work.num_collectives * number(allreduce_time_s(one.machine, message, p))
     rest = one.parts_s["allreduce"] - reduced
     layers = sum(layer.moe is not None for layer in one.layers) or 1
     return rest / layers if rest > 1e-6 * one.parts_s["allreduce"] else 0.0  # less is rounding
 
 
-def _target_layers(cell: StepCell, p: Parameters) -> list[_LayerShare]:
+def _target_layers(cell: StepCell, p: Parameters, overhead_s: float) -> list[_LayerShare]:
     """The layers of the target in order (equal kinds stand together), each with its share of the parts of a pass."""
     system = cell.system
     shape, machine = system.shape, system.machine
@@ -192,13 +191,13 @@ def _target_layers(cell: StepCell, p: Parameters) -> list[_LayerShare]:
         bare = replace(one, num_kernels=one.num_kernels - of_no_layer, moe=())
         parts = {name: number(x) for name, x in forward_parts(bare, machine, cell.batch, p).items()}
         rows += [(parts, one.moe[0] if one.moe else None)] * layer.count
-    return _shares(rows, number(floors_s(system.work, machine, cell.batch, p)))
+    return _shares(rows, overhead_s)
 
 
-def _shares(rows: Sequence[tuple[dict[str, float], MoeWork | None]], floors: float) -> list[_LayerShare]:
-    """Each layer's share of the sums; of the kernel floors some belong to no layer."""
+def _shares(rows: Sequence[tuple[dict[str, float], MoeWork | None]], overhead_s: float) -> list[_LayerShare]:
+    """Each layer's share of the sums; of the pass's overhead the floors of some kernels belong to no layer."""
     totals = {name: sum(parts[name] for parts, _ in rows) for name in _PARTS_OF_A_LAYER}
-    totals["overhead"] = floors
+    totals["overhead"] = overhead_s
     return [
         _LayerShare({name: parts[name] / totals[name] if totals[name] else 0.0 for name in totals}, moe)
         for parts, moe in rows

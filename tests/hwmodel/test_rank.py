@@ -52,11 +52,23 @@ def test_collectives_are_two_a_layer_and_one_for_the_embedding() -> None:
     assert rank_work(TOY, Parallelism(tensor=2), BF16_BYTES).num_collectives == 2 * 2 + 1
 
 
-def test_decode_context_parallelism_adds_two_exchanges_a_layer_and_splits_the_cache() -> None:
+def test_decode_context_parallelism_splits_the_cache_and_exchanges_queries_and_outputs_of_all_heads() -> None:
     plain = rank_work(TOY, Parallelism(tensor=2), BF16_BYTES)
     split = rank_work(TOY, Parallelism(tensor=2, decode_context=2), BF16_BYTES)
-    assert split.num_collectives == plain.num_collectives + 2 * 2
+    assert split.num_collectives == plain.num_collectives
     assert split.kv_bytes_per_token() == plain.kv_bytes_per_token() / 2
+    attention = [layer.attention for layer in TOY.layers for _ in range(layer.count)]
+    exchanged = sum(a.num_heads * (a.qk_head_dim + a.v_head_dim) * BF16_BYTES for a in attention)
+    assert (plain.context_exchange_bytes, split.context_exchange_bytes) == (0.0, exchanged)
+
+
+def test_mla_exchanges_and_attends_to_the_latent_in_decode() -> None:
+    kimi = load_model("kimi-k2.5-int4")
+    work = rank_work(kimi, Parallelism(tensor=8, decode_context=8), BF16_BYTES)
+    latent = 512 + 64
+    assert work.context_exchange_bytes == 61 * 64 * 2 * latent * BF16_BYTES
+    flop = sum(cache.num_layers * cache.decode_flop_per_pair for cache in work.cache)
+    assert flop == 61 * 2 * (64 / 8) * 2 * latent
 
 
 def test_expert_parallel_ranks_hold_whole_experts() -> None:

@@ -21,6 +21,7 @@ from hwmodel.step import (
     Machine,
     StepCost,
     StepMode,
+    context_exchange_time_s,
     decode_batch,
     engine_parts,
     forward_parts,
@@ -153,6 +154,48 @@ def test_the_head_sees_decode_rows_only() -> None:
 def test_every_sequence_reads_its_cache() -> None:
     assert part("kv_cache", decode(4, context=1_000)) == pytest.approx(4 * 1_000 * 400 * NS_PER_BYTE)
     assert part("kv_cache", decode(4, context=1_000), kv_read_scale=1.5) == pytest.approx(2.4 * MS)
+
+
+def test_one_sequence_alone_is_read_at_its_own_pace() -> None:
+    # 0.4 ms a sequence: alone the latency of twice that stands beside it, with four it stands beside 1.6 ms.
+    alone = part("kv_cache", decode(1, context=1_000), kv_latency_scale=2.0)
+    assert alone == pytest.approx(np.hypot(0.4, 0.8) * MS)
+    four = part("kv_cache", decode(4, context=1_000), kv_latency_scale=2.0)
+    assert four == pytest.approx(np.hypot(1.6, 0.8) * MS)
+
+
+def test_decode_attention_computes_with_every_query_row_against_the_context() -> None:
+    work = rank_work(TOY, Parallelism(), 2.0)
+    flop = 1_000 * sum(c.num_layers * c.decode_flop_per_pair for c in work.cache)
+    batch = decode(4, query=4, context=1_000, drafted=2)  # ten rows
+    read_s, compute_s = 1.6 * MS, 10 * flop * PS_PER_FLOP * 3.0
+    found = part("kv_cache", batch, attention_flop_scale=3.0)
+    assert found == pytest.approx(np.hypot(read_s, compute_s))
+
+
+def test_each_distinct_expert_takes_a_moment_of_its_own() -> None:
+    without, with_issue = (part("experts", decode(4), expert_issue_s=each) for each in (0.0, 1 * US))
+    moe = next(layer for layer in TOY.layers if layer.moe)
+    assert moe.moe is not None
+    read = expected_distinct(moe.moe.num_experts, moe.moe.num_experts_per_tok, 4, 4, parameters().routing)
+    assert with_issue - without == pytest.approx(moe.count * read * US)
+
+
+def test_elementwise_kernels_pass_over_every_row_of_every_layer() -> None:
+    row_bytes = 20 * 2 * TOY.hidden_size * sum(layer.count for layer in TOY.layers)
+    found = part("overhead", decode(4), activation_scale=1.5) - part("overhead", decode(4))
+    assert found == pytest.approx(1.5 * 4 * row_bytes * NS_PER_BYTE)
+
+
+def test_ranks_that_share_the_context_exchange_queries_and_outputs_once_a_layer() -> None:
+    layout = Parallelism(tensor=2, decode_context=2)
+    work = rank_work(TOY, layout, 2.0)
+    there = machine(parallel=layout, allreduce=ROOT_CURVE)
+    p = parameters(context_exchange_scale=0.5, allreduce_skew_s=1 * US)
+    found = context_exchange_time_s(work, there, decode(4), p)
+    one_way = 0.5 * 4 * work.context_exchange_bytes / (2 * work.num_layers)
+    assert found == pytest.approx(work.num_layers * (ROOT_CURVE.time_s(one_way) + 2 * US))
+    assert context_exchange_time_s(rank_work(TOY, Parallelism(tensor=2), 2.0), there, decode(4), p) == 0.0
 
 
 def test_extra_query_tokens_read_a_share_of_the_cache_again() -> None:

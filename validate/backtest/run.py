@@ -1,6 +1,6 @@
 """The backtest: every group of published rows predicted under a protocol, and scored."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,10 +17,19 @@ from validate.backtest.scores import ScoredRow, Scores, mean_over_sets, score
 
 
 @dataclass(frozen=True, slots=True)
+class Options:
+    """Beside the protocol: fitted constants moved (`population.shifted`), and whether intervals are wanted."""
+
+    shifts: Mapping[str, float] = field(default_factory=dict)
+    intervals: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class Backtest:
     """Everything that was predicted, and what the two references said of the same rows."""
 
     protocol: str
+    options: "Options"
     scored: list[ScoredRow] = field(default_factory=list)
     skipped: list[SkippedRow] = field(default_factory=list)
     interpolation: list[ScoredRow] = field(default_factory=list)
@@ -61,13 +70,19 @@ class Backtest:
         return [{"set_id": name, "rows": rows, "reason": reason} for (name, reason), rows in counts.items()]
 
 
+_USUAL = Options()
+
+
 def backtest(
-    rows: Sequence[PublishedRow], protocol: str = "informed", progress: Callable[[int, int], None] | None = None
+    rows: Sequence[PublishedRow],
+    protocol: str = "informed",
+    progress: Callable[[int, int], None] | None = None,
+    options: Options = _USUAL,
 ) -> Backtest:
     """All rows predicted and scored; `progress` is told the rows done and those in all."""
     if protocol not in PROTOCOLS:
         raise InputError(f"backtest protocol: got '{protocol}', allowed: {', '.join(PROTOCOLS)}")
-    result = Backtest(protocol)
+    result = Backtest(protocol, options)
     done = 0
     for group in grouped(rows).values():
         if progress:
@@ -97,7 +112,7 @@ def _row(each: ScoredRow) -> dict[str, Any]:
 
 
 def _predict(result: Backtest, task: Task, protocol: str) -> None:
-    found = candidates(task.rows)
+    found = candidates(task.rows, result.options.shifts)
     if not found:
         result.skipped.extend(SkippedRow(task.rows[i], "no system can be built") for i in task.scored)
         return
@@ -105,7 +120,7 @@ def _predict(result: Backtest, task: Task, protocol: str) -> None:
     cells = Cells.of(task.rows, with_baseline=informed)
     baselines = Cells.of(task.baselines, with_baseline=informed)
     fits = fit_candidates(found, baselines)
-    prediction = predict_group(fits, task.rows, cells, task.seen)
+    prediction = predict_group(fits, task.rows, cells, task.seen, intervals=result.options.intervals)
     best = max(fits, key=lambda fit: fit.weight)
     known = names_its_gpu(task.rows[0])
 
