@@ -68,10 +68,18 @@ def _run(record: Mapping[str, Any], source: str) -> Run:
         peak_concurrency=positive(record.get("max_concurrent_requests")),
         num_speculative_tokens=k,
         method=method,
-        engine="sglang" if record.get("backend") == "sglang" else "vllm",
+        engine=_engine(record),
         engine_version=text(record.get("engine_version")) or text(record.get("vllm_version")),
         model=text(record.get("model_id")),
     )
+
+
+def _engine(record: Mapping[str, Any]) -> str | None:
+    """The server's engine: of the backend's own name, or told by counters that only vLLM has."""
+    backend = record.get("backend") or record.get("endpoint_type")
+    if backend in ("vllm", "sglang"):
+        return str(backend)
+    return "vllm" if any(key.startswith("spec_decode_") for key in record) else None
 
 
 def _ms(record: Mapping[str, Any], key: str) -> float | None:

@@ -124,7 +124,9 @@ def _collect_text(path: str, collected: _Collected) -> str:
     if name == detect.METRICS:
         collected.scrapes += scrapes_of(content, path)
     elif name == detect.BENCH:
-        collected.results += [sweeps.Result(row, path, place) for place, row in detect.rows_of(content)]
+        collected.results += [
+            sweeps.Result(row, path, place, from_table=True) for place, row in detect.rows_of(content)
+        ]
     elif name == detect.TABLE:
         collected.evidence += tpot_csv.read_table(content, path)
     elif name == detect.NCCL:

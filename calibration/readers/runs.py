@@ -121,9 +121,9 @@ def with_steps(cell: MeasuredCell, gap_s: float | None, tokens_per_step: float |
     k, tpot_s = cell.num_speculative_tokens, cell.tpot_s
     tokens = first(tokens_per_step, gap_s / tpot_s if gap_s and tpot_s else None)
     if k == 0:
-        merged = tokens is not None and tokens > 1 + _WORTH_SAYING
-        note = f"without speculation a chunk carried {tokens:.2f} tokens: several steps a chunk"
-        notes = (*cell.notes, note) if merged else cell.notes
+        notes = cell.notes
+        if tokens is not None and tokens > 1 + _WORTH_SAYING:
+            notes += (f"without speculation a chunk carried {tokens:.2f} tokens: several steps a chunk",)
         return Evidence((replace(cell, step_s=tpot_s, tokens_per_step=1.0, notes=notes),))
     if tokens is None or tpot_s is None:
         return Evidence((cell,))
@@ -203,8 +203,12 @@ def _useless(run: Run) -> str | None:
 def _other_load(run: Run) -> str | None:
     """Why the asked-for concurrency is not what ran; None where it ran, or none was asked for."""
     users = run.requested
-    if users is None or run.request_rate_per_s is not None or run.steady:
+    if users is None or run.request_rate_per_s is not None:
         return None
+    return (None if run.steady else _never_ran(run, users)) or _waiting(run, users)
+
+
+def _never_ran(run: Run, users: float) -> str | None:
     made = (run.num_completed or 0.0) + (run.num_failed or 0.0)
     if run.num_completed is not None and made < users:
         return f"asked for {users:g} at once, but only {made:g} requests were made"
@@ -217,16 +221,20 @@ def _other_load(run: Run) -> str | None:
             f"asked for {users:g} at once, but {ran:.3g} were in flight on average (requests per second times "
             f"latency): {rounds:.2g} rounds of requests, so ramp-up and tail are a large part, or a limit below it"
         )
-    return _waiting(run, users)
+    return None
 
 
 def _waiting(run: Run, users: float) -> str | None:
-    decoding = decoding_concurrency(run)
-    if decoding is None or users <= 1 or decoding >= users * DECODING_SHARE:
+    """Why fewer decoded than were in flight: a request's time before its first token is too large a part."""
+    if users <= 1 or run.ttft_s is None or run.tpot_s is None or run.output_tokens is None:
+        return None
+    decode_s = run.tpot_s * (run.output_tokens - 1)
+    share = decode_s / (decode_s + run.ttft_s)
+    if share >= DECODING_SHARE:
         return None
     return (
-        f"asked for {users:g} at once, but only {decoding:.3g} were decoding on average (tokens/s times TPOT): "
-        "the others waited for their first token, in the queue (KV cache or max_num_seqs full) or in prefill"
+        f"asked for {users:g} at once, but only {users * share:.3g} were decoding on average (TTFT is {1 - share:.0%} "
+        "of the latency): the others waited in the queue (KV cache or max_num_seqs full) or for their prefill"
     )
 
 
@@ -277,6 +285,8 @@ def _distortions(run: Run) -> list[float]:
 
 def _notes(run: Run) -> tuple[str, ...]:
     notes = []
+    if run.requested is not None and run.request_rate_per_s is None and measured_concurrency(run) is None:
+        notes.append("no duration or latency: whether the asked-for concurrency ran cannot be checked")
     if run.num_failed:
         notes.append(f"{run.num_failed:g} requests failed and are in no figure")
     if run.request_rate_per_s is not None:

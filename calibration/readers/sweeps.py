@@ -33,6 +33,7 @@ class Result:
     record: Mapping[str, Any]
     path: str
     place: str | None = None
+    from_table: bool = False  # a row of summary.csv, where empty and null are one
 
     @property
     def source(self) -> str:
@@ -51,7 +52,7 @@ def read_results(results: Sequence[Result]) -> Evidence:
     evidence = Evidence()
     groups: dict[tuple[Any, ...], list[Result]] = {}
     seen: set[tuple[Any, ...]] = set()
-    for index, result in enumerate(results):
+    for index, result in enumerate(sorted(results, key=lambda item: item.from_table)):
         refused = _not_a_measurement(result)
         identity = tuple(_known(result.record.get(name)) for name in _SAME_RUN)
         if refused:

@@ -111,10 +111,8 @@ def _interval(event: Any) -> Interval | None:
 
 
 def _time(value: Any) -> float | None:
-    """Microseconds of a trace as seconds; newer profilers count from 1970, so large numbers are no error."""
+    """Microseconds of a trace as seconds."""
     found = number(value)
-    if found is None and isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < float("inf"):
-        found = float(value)
     return None if found is None else found * US
 
 

@@ -8,8 +8,7 @@ from typing import Any
 from hwmodel.errors import InputError
 from simulator.deployment.keys import short
 
-_LARGEST = 1e15  # beyond it no time, count or size that a server has
-_MAX_LINE_CHARS = 200_000_000
+_LARGEST = 1e20  # beyond it no time (nanoseconds since 1970 are 2e18), count or size that a server has
 
 
 def number(value: Any) -> float | None:
