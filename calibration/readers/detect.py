@@ -11,7 +11,7 @@ from calibration.readers.log_lines import inner_text
 from calibration.readers.prometheus_text import is_metrics
 from calibration.readers.tpot_csv import is_table
 from calibration.readers.trace_events import is_trace
-from calibration.readers.values import load_json, load_lines, mapping
+from calibration.readers.values import load_json, load_lines, mapping, shown
 from calibration.readers.vllm_log import is_log
 from hwmodel.errors import InputError
 from simulator.deployment.keys import short
@@ -154,13 +154,13 @@ def rows_of(content: str) -> Iterator[tuple[str, dict[str, Any]]]:
 
 def unknown(path: str, looks_like: str) -> UnknownFormatError:
     """The error for a file that is of no known format."""
-    return UnknownFormatError(f"{short(path, 200)}: looks like {looks_like}; known formats: {_KNOWN}")
+    return UnknownFormatError(f"{shown(path)}: looks like {looks_like}; known formats: {_KNOWN}")
 
 
 def shape_of(record: Any) -> str:
     """What an unknown JSON value looks like, in words."""
     if isinstance(record, list):
-        return "an empty JSON list" if not record else f"a JSON list of {type(record[0]).__name__} values"
+        return "a JSON list inside a list"
     found = mapping(record)
     if not isinstance(record, dict):
         return f"a JSON {type(record).__name__}"

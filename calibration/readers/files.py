@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from calibration.readers.values import shown
 from hwmodel.errors import InputError
 from hwmodel.files import open_regular
 from hwmodel.units import GB, MB
-from simulator.deployment.keys import short
 
 MAX_TEXT_BYTES = int(256 * MB)  # a day of logs, or a detailed benchmark of ten thousand requests
 MAX_TRACE_BYTES = int(16 * GB)  # unpacked; eight ranks of a long profile are 4 GB
@@ -47,7 +47,7 @@ def expand(paths: list[str]) -> list[FoundFile]:
         else:
             found.append(FoundFile(path))
         if len(found) > _MAX_FILES:
-            raise InputError(f"{short(path)}: more than {_MAX_FILES} files; allowed: the folder of one measurement")
+            raise InputError(f"{shown(path)}: more than {_MAX_FILES} files; allowed: the folder of one measurement")
     return found
 
 
@@ -75,12 +75,12 @@ def open_content(path: str) -> Iterator[BinaryIO]:
             else:
                 yield raw
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise InputError(f"{short(path)}: damaged or cut gzip file ({error}); allowed: a whole file") from error
+        raise InputError(f"{shown(path)}: damaged or cut gzip file ({error}); allowed: a whole file") from error
     except (OSError, ValueError) as error:
         if isinstance(error, InputError):
             raise
         reason = getattr(error, "strerror", None) or error
-        raise InputError(f"cannot read {short(path)}: {reason}; allowed: a file or folder of measurements") from error
+        raise InputError(f"cannot read {shown(path)}: {reason}; allowed: a file or folder of measurements") from error
 
 
 def head_of(path: str) -> bytes:
@@ -94,7 +94,7 @@ def text_of(path: str) -> str:
     with open_content(path) as file:
         data = file.read(MAX_TEXT_BYTES + 1)
     if len(data) > MAX_TEXT_BYTES:
-        raise InputError(f"{short(path)} is larger than {MAX_TEXT_BYTES} bytes; allowed: one measurement's file")
+        raise InputError(f"{shown(path)} is larger than {MAX_TEXT_BYTES} bytes; allowed: one measurement's file")
     return decode(data, path)
 
 
@@ -104,7 +104,7 @@ def decode(data: bytes, path: str) -> str:
         return data.decode("utf-16", errors="replace")
     sample = data[:_BLOCK]
     if sample.count(0) > _NUL_SHARE * len(sample) or sample[:4] in (b"PK\x03\x04", b"\x7fELF", b"%PDF"):
-        raise InputError(f"{short(path)} is no text file; allowed: the text or JSON that a tool wrote")
+        raise InputError(f"{shown(path)} is no text file; allowed: the text or JSON that a tool wrote")
     return data.decode("utf-8-sig", errors="replace")
 
 
@@ -117,5 +117,5 @@ def sha256_of(path: str) -> str:
                 digest.update(block)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise InputError(f"cannot read {short(path)}: {reason}; allowed: a file or folder of measurements") from error
+        raise InputError(f"cannot read {shown(path)}: {reason}; allowed: a file or folder of measurements") from error
     return digest.hexdigest()

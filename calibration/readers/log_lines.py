@@ -19,16 +19,17 @@ MARKS = re.compile(
     r"|non-default args:|Initializing an? (?:V\d )?LLM engine|vLLM API server version|Maximum concurrency for"
 )
 _LOAD = re.compile(
-    r"(?:Engine (?P<engine>\d+)|(?P<all>\d+ Engines Aggregated))?[:\s]*Avg prompt throughput:\s*(?P<prompt>[\d.]+) "
-    r"tokens/s, Avg generation throughput:\s*(?P<tokens>[\d.]+) tokens/s, Running:\s*(?P<running>\d+) reqs"
+    r"(?:Engine (?P<engine>\d+)|(?P<all>\d+ Engines Aggregated))?[:\s]*"
+    r"Avg prompt throughput:\s*(?P<prompt>\d+(?:\.\d+)?) tokens/s, "
+    r"Avg generation throughput:\s*(?P<tokens>\d+(?:\.\d+)?) tokens/s, Running:\s*(?P<running>\d+) reqs"
     r"(?:, Swapped:\s*\d+ reqs)?, (?:Waiting|Pending):\s*(?P<waiting>\d+) reqs"
 )
 _ITERATION = re.compile(
     r"(?<!Draft)\bIteration\(\d+\): (\d+) context requests, (\d+) context tokens, (\d+) generation requests, "
-    r"(\d+) generation tokens, iteration elapsed time: ([\d.]+) ms(?! \(dummy\))"
+    r"(\d+) generation tokens, iteration elapsed time: (\d+(?:\.\d+)?) ms(?! \(dummy\))"
 )
-_KV_SIZE = re.compile(r"GPU KV cache size:\s*([\d,]+) tokens")
-_KV_RATIO = re.compile(r"Maximum concurrency for ([\d,]+) tokens per request:\s*([\d.]+)x")
+_KV_SIZE = re.compile(r"GPU KV cache size:\s*(\d[\d,]*) tokens")
+_KV_RATIO = re.compile(r"Maximum concurrency for (\d[\d,]*) tokens per request:\s*(\d+(?:\.\d+)?)x")
 _CORE = re.compile(r"EngineCore_DP(\d+)")
 _VERSION = re.compile(r"(?:LLM engine \(v|vLLM API server version )([0-9][\w.+]*)")
 _SPEC_CONFIG = re.compile(r"speculative_config=(None|SpeculativeConfig\((?P<inside>[^)]*)\))")
@@ -169,7 +170,7 @@ def _field(line: str, name: str) -> float | None:
 
 
 def _rates(line: str) -> tuple[float, ...]:
-    found = re.search(r"Per-position acceptance rate:\s*([\d.]+(?:,\s*[\d.]+)*)", line)
+    found = re.search(r"Per-position acceptance rate:\s*(\d[\d.]*(?:,\s*\d[\d.]*)*)", line)
     values = [number(part) for part in found[1].split(",")] if found else []
     return tuple(value for value in values if value is not None and value <= 1)
 

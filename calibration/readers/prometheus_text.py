@@ -73,7 +73,7 @@ def scrapes_of(content: str, path: str) -> list[Scrape]:
 
 def samples_of(content: str) -> Iterator[tuple[str, Labels, float, float | None]]:
     """(name, sorted labels, value, time in seconds) of every usable sample of an engine."""
-    for line in content.splitlines():
+    for line in content.split("\n"):  # of the format; other separators may stand in a label
         stripped = line.lstrip("\ufeff \t")
         if not stripped.startswith(_FAMILIES):
             continue

@@ -27,6 +27,7 @@ from calibration.readers.metrics_pairs import windows_of
 from calibration.readers.prometheus_text import Scrape, scrapes_of
 from calibration.readers.trace_events import Trace, read_trace
 from calibration.readers.traces import read_traces
+from calibration.readers.values import shown
 from calibration.records import Evidence, Refused, SourceFile
 from hwmodel.errors import InputError
 from simulator.deployment.keys import short
@@ -78,7 +79,7 @@ def _found(paths: Sequence[str | os.PathLike[str]], collected: _Collected, *, sk
         try:
             inside = expand([os.fspath(path)])
             if not inside:
-                raise InputError(f"{short(os.fspath(path), 200)}: an empty folder; allowed: a folder of measurements")
+                raise InputError(f"{shown(os.fspath(path))}: an empty folder; allowed: a folder of measurements")
             found += inside
         except InputError as error:
             _bad(os.fspath(path), error, collected, skip_bad=skip_bad)
@@ -109,7 +110,7 @@ def _collect_trace(path: str, collected: _Collected) -> str | None:
     """The trace at `path`, streamed; None where it is none."""
     head = head_of(path)
     if not head.strip():
-        raise InputError(f"{short(path, 200)}: an empty file; allowed: a file that a tool wrote")
+        raise InputError(f"{shown(path)}: an empty file; allowed: a file that a tool wrote")
     if not detect.is_trace_head(decode(head, path)):
         return None
     collected.traces.append(read_trace(path))
@@ -199,9 +200,9 @@ def _left_out(collected: _Collected) -> Evidence:
     for folder, files in collected.unknown.items():
         prefix = os.path.join(folder, "")
         if not any(item.path.startswith(prefix) for item in collected.evidence.files) and not collected.bad:
-            raise detect.unknown(folder, f"a folder of {len(files)} files of no known format, {short(files[0])} first")
-        shown = ", ".join(short(os.path.relpath(path, folder), 40) for path in files[:_MANY_ALIKE])
-        notes.append(f"{folder}: {len(files)} files of no known format left alone ({shown})")
+            raise detect.unknown(folder, f"a folder of {len(files)} files of no known format, {shown(files[0])} first")
+        few = ", ".join(short(os.path.relpath(path, folder), 40) for path in files[:_MANY_ALIKE])
+        notes.append(f"{folder}: {len(files)} files of no known format left alone ({few})")
     return Evidence(notes=tuple(notes))
 
 

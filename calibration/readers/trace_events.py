@@ -11,10 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any, BinaryIO
 
 from calibration.readers.files import MAX_TRACE_BYTES, open_content
-from calibration.readers.values import at, count, mapping, number
+from calibration.readers.values import at, count, mapping, number, shown
 from hwmodel.errors import InputError
 from hwmodel.units import US
-from simulator.deployment.keys import short
 
 _BLOCK = 1 << 22
 _MAX_EVENT_CHARS = 1 << 24  # one event with all its arguments is some hundred characters
@@ -69,7 +68,7 @@ def read_trace(path: str) -> Trace:
             _add(trace, event)
     if not trace.kernels:
         raise InputError(
-            f"{short(path)}: a trace without GPU kernels (profiled without CUDA activities?); "
+            f"{shown(path)}: a trace without GPU kernels (profiled without CUDA activities?); "
             "allowed: a torch profiler trace of a GPU worker"
         )
     return trace
@@ -96,7 +95,7 @@ def _add(trace: Trace, event: Any) -> None:
 
 def _add_kernel(trace: Trace, interval: Interval) -> None:
     if len(trace.kernels) >= _MAX_KERNELS:
-        raise InputError(f"{short(trace.path)}: more than {_MAX_KERNELS} kernels; allowed: a profile of some seconds")
+        raise InputError(f"{shown(trace.path)}: more than {_MAX_KERNELS} kernels; allowed: a profile of some seconds")
     trace.kernels.append(interval)
 
 
@@ -120,7 +119,7 @@ def _events(file: BinaryIO, trace: Trace) -> Iterator[Any]:
     """The members of the event array, one after the other."""
     reader = _Reader(file, trace.path)
     if not reader.find_array():
-        raise InputError(f"{short(trace.path)}: no traceEvents; allowed: a Chrome trace of the torch profiler")
+        raise InputError(f"{shown(trace.path)}: no traceEvents; allowed: a Chrome trace of the torch profiler")
     _note_rank(trace, reader.before)
     while (event := reader.next_event()) is not None:
         yield event
@@ -175,7 +174,7 @@ class _Reader:
                 event, end = _DECODER.raw_decode(self._text, place)
             except (ValueError, RecursionError):
                 if len(self._text) - place > _MAX_EVENT_CHARS:
-                    raise InputError(f"{short(self._path)}: broken event in a trace; allowed: valid JSON") from None
+                    raise InputError(f"{shown(self._path)}: broken event in a trace; allowed: valid JSON") from None
                 if not self._more():
                     self.cut_short = True
                     return None
@@ -203,7 +202,7 @@ class _Reader:
         block = self._file.read(_BLOCK)
         self._read += len(block)
         if self._read > MAX_TRACE_BYTES:
-            raise InputError(f"{short(self._path)}: a trace of more than {MAX_TRACE_BYTES} bytes; allowed: less")
+            raise InputError(f"{shown(self._path)}: a trace of more than {MAX_TRACE_BYTES} bytes; allowed: less")
         self._ended = not block
         data = self._tail + block
         cut = len(data) if self._ended else _whole_characters(data)

@@ -160,6 +160,9 @@ def _decode_steps(trace: Trace) -> tuple[list[_Step], bool]:
     """(decode steps of a trace, whether annotations told them); the last has no successor and ends with its kernels."""
     kernels = sorted(trace.kernels, key=lambda item: item.start_s)
     marks = _marks(trace, kernels)
+    if trace.cut_short and len(marks) > 1:
+        marks, end = marks[:-1], marks[-1].start_s  # the last step is not whole
+        kernels = [kernel for kernel in kernels if kernel.start_s < end]
     if not marks:
         return _unmarked_steps(kernels), False
     starts = [mark.start_s for mark in marks]

@@ -8,6 +8,7 @@ from typing import Any
 from hwmodel.errors import InputError
 from simulator.deployment.keys import short
 
+_PATH_CHARS = 200
 _LARGEST = 1e20  # beyond it no time (nanoseconds since 1970 are 2e18), count or size that a server has
 
 
@@ -72,6 +73,12 @@ def text(value: Any) -> str | None:
     return short(value) if isinstance(value, str) and value.strip() else None
 
 
+def shown(path: str) -> str:
+    """`path` on one line, its end kept where it is very long: the name tells more than the folders."""
+    line = short(path, len(path) + 1)
+    return line if len(line) <= _PATH_CHARS else "..." + line[-_PATH_CHARS:]
+
+
 def load_json(content: str, path: str) -> Any:
     """The JSON value of a whole file; anything else is an `InputError` that says where it breaks."""
     try:
@@ -79,9 +86,9 @@ def load_json(content: str, path: str) -> Any:
     except json.JSONDecodeError as error:
         place = f"line {error.lineno}, column {error.colno}"
         what = "cut short" if error.pos >= len(content.rstrip()) - 1 else "broken"
-        raise InputError(f"{short(path)}: {what} JSON ({error.msg}, {place}); allowed: a whole file") from error
+        raise InputError(f"{shown(path)}: {what} JSON ({error.msg}, {place}); allowed: a whole file") from error
     except (RecursionError, ValueError) as error:
-        raise InputError(f"{short(path)}: JSON nested or numbers too long to read; allowed: a tool's result") from error
+        raise InputError(f"{shown(path)}: JSON nested or numbers too long to read; allowed: a tool's result") from error
 
 
 def load_lines(content: str, path: str) -> Iterator[tuple[int, Any]]:
@@ -93,7 +100,7 @@ def load_lines(content: str, path: str) -> Iterator[tuple[int, Any]]:
             yield index, json.loads(line)
         except (ValueError, RecursionError) as error:
             raise InputError(
-                f"{short(path)}: line {index} is no JSON (a file cut short?); allowed: one JSON object a line"
+                f"{shown(path)}: line {index} is no JSON (a file cut short?); allowed: one JSON object a line"
             ) from error
 
 
