@@ -6,8 +6,8 @@ from calibration.records import CollectivePoint, Evidence
 from simulator.nccl_tests import read_nccl_runs
 
 _MARKS = re.compile(
-    r"^\s*#\s*nThreads?\b|^\s*#\s+size\s+(?:count|\(B\))|\b\w+_perf\b|#\s*Avg bus bandwidth|"
-    r"^\s*\d+\s+\d+\s+(?:float|half|bfloat16|double|int8|uint8|int32|uint32|int64|uint64|fp8_\w+|f8e\w+)\s+\w+\s",
+    r"^[ \t]*#[ \t]*nThreads?\b|^[ \t]*#[ \t]+size[ \t]+(?:count|\(B\))|\b\w+_perf\b|#[ \t]*Avg bus bandwidth|"
+    r"^[ \t]*\d+[ \t]+\d+[ \t]+(?:float|half|bfloat16|double|u?int(?:8|32|64)|fp8_\w+|f8e\w+)[ \t]+\w+[ \t]",
     re.MULTILINE,
 )
 

@@ -34,6 +34,7 @@ _KNOWN = (
 )
 _MAX_KEYS = 6
 _HINT_CHARS = 20_000
+_HEADER_CHARS = 1_000_000
 _HINTS = (
     (
         "Serving Benchmark Result",
@@ -56,9 +57,9 @@ def format_of_text(content: str, path: str) -> str:
         return METRICS
     if is_results_table(content):
         return BENCH
-    if is_table(content):
+    if is_table(content[:_HEADER_CHARS]):
         return TABLE
-    if is_nccl_tests(content):
+    if is_nccl_tests(content[:_HEADER_CHARS]):
         return NCCL
     if is_log(content):
         return LOG

@@ -14,9 +14,16 @@ from calibration.readers.values import mapping, number, text
 
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _NUMBER = r"([0-9]+(?:\.[0-9]+)?|nan)"
-MARKS = re.compile(
-    r"SpecDecoding metrics:|Speculative metrics:|Avg generation throughput:|Iteration\(\d+\):|GPU KV cache size:"
-    r"|non-default args:|Initializing an? (?:V\d )?LLM engine|vLLM API server version|Maximum concurrency for"
+MARKS = (  # literals: a log of a day is searched for them before any line is taken apart
+    "SpecDecoding metrics:",
+    "Speculative metrics:",
+    "Avg generation throughput:",
+    "Iteration(",
+    "GPU KV cache size:",
+    "Maximum concurrency for ",
+    "non-default args:",
+    "LLM engine (v",
+    "vLLM API server version",
 )
 _LOAD = re.compile(
     r"(?:Engine (?P<engine>\d+)|(?P<all>\d+ Engines Aggregated))?[:\s]*"
@@ -36,7 +43,7 @@ _SPEC_CONFIG = re.compile(r"speculative_config=(None|SpeculativeConfig\((?P<insi
 _ARGUMENTS = "non-default args: "
 _MAX_ARGUMENTS = 100_000  # characters of a Python dict; a longer one is not parsed
 _RATE_DIGIT, _LENGTH_DIGIT = 0.0005, 0.006  # half of the last printed digit of a rate, of a mean length
-_STARTS = ("vLLM API server version", "Initializing a", _ARGUMENTS.strip())
+_STARTS = ("vLLM API server version", "LLM engine (v", _ARGUMENTS.strip())
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,12 +123,10 @@ def inner_text(record: Any) -> str | None:
 
 def facts_of(line: str) -> Iterator[Fact]:
     """What one line says."""
-    if found := _ITERATION.search(line):
-        context, requests, tokens = int(found[2]), int(found[3]), int(found[4])
-        yield Iteration(context, requests, tokens, float(found[5]))
-    elif found := _LOAD.search(line):
-        engine = "all" if found["all"] else found["engine"] or "0"
-        yield Load(engine, float(found["prompt"]), float(found["tokens"]), int(found["running"]), int(found["waiting"]))
+    if "Iteration(" in line:
+        yield from _iteration(line)
+    elif "Avg generation throughput:" in line:
+        yield from _load(line)
     elif "SpecDecoding metrics:" in line:
         yield _drafted(line.partition("SpecDecoding metrics:")[2])
     elif "Speculative metrics:" in line:
@@ -130,6 +135,17 @@ def facts_of(line: str) -> Iterator[Fact]:
         yield _startup(line)
     else:
         yield from _capacity(line)
+
+
+def _iteration(line: str) -> Iterator[Fact]:
+    if found := _ITERATION.search(line):
+        yield Iteration(int(found[2]), int(found[3]), int(found[4]), float(found[5]))
+
+
+def _load(line: str) -> Iterator[Fact]:
+    if found := _LOAD.search(line):
+        engine = "all" if found["all"] else found["engine"] or "0"
+        yield Load(engine, float(found["prompt"]), float(found["tokens"]), int(found["running"]), int(found["waiting"]))
 
 
 def _capacity(line: str) -> Iterator[Fact]:

@@ -49,9 +49,11 @@ class Scrape:
         return max(starts, default=None)
 
 
-def is_metrics(head: str) -> bool:
+def is_metrics(content: str) -> bool:
     """Whether a text holds samples of a vLLM or SGLang server."""
-    return any(name.startswith(("vllm:", "sglang:")) for name, _, _, _ in samples_of(head))
+    if "vllm:" not in content and "sglang:" not in content:
+        return False  # the usual case of a large log, without taking it apart
+    return any(name.startswith(("vllm:", "sglang:")) for name, _, _, _ in samples_of(content))
 
 
 def scrapes_of(content: str, path: str) -> list[Scrape]:

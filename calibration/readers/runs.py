@@ -30,6 +30,7 @@ _SHORT_OUTPUT_TOKENS = 32.0
 _SHORT_OUTPUT_NOISE = 0.05
 _SKEW = 1.15  # mean over median of TPOT: warm-up or stalls
 _SAME = 0.05  # relative distance of two figures of one run that is rounding and weighting
+_ONE_TOKEN = 0.15  # a mean over requests and a mean over gaps of tokens one by one lie this close together
 _WORTH_SAYING = 0.1
 _LONG_PROMPT = 4.0  # input per output token
 
@@ -127,22 +128,25 @@ def with_steps(cell: MeasuredCell, gap_s: float | None, tokens_per_step: float |
         return Evidence((replace(cell, step_s=tpot_s, tokens_per_step=1.0, notes=notes),))
     if tokens is None or tpot_s is None:
         return Evidence((cell,))
-    if k is not None and tokens > (1 + k) * (1 + _SAME):
+    if k is not None and tokens > (1 + k) * (1 + _ONE_TOKEN):
         reason = (
             f"time between chunks: a chunk carried {tokens:.2f} tokens, more than the {1 + k} of a step with k = {k}: "
             "a chunk is several steps (--stream-interval, or a client that reads too slowly)"
         )
         return Evidence((cell,), refused=(Refused(cell.source, reason),))
-    if tokens < 1 - _SAME:
+    if tokens < 1 - _ONE_TOKEN:
         reason = (
             f"time between chunks: {tokens:.2f} tokens a chunk; below 1 chunks without a token are counted, "
             "or tokens were counted by another tokenizer"
         )
         return Evidence((cell,), refused=(Refused(cell.source, reason),))
     notes = cell.notes
-    if k is None and tokens > 1 + _SAME:
+    if k is None and tokens <= 1 + _ONE_TOKEN:
+        return Evidence((replace(cell, step_s=tpot_s, tokens_per_step=1.0),))
+    if k is None:
         notes += (f"{tokens:.2f} tokens a chunk: read as speculation (a --stream-interval above 1 looks the same)",)
-    return Evidence((replace(cell, step_s=tpot_s * tokens, tokens_per_step=max(1.0, tokens), notes=notes),))
+    tokens = max(1.0, tokens)
+    return Evidence((replace(cell, step_s=tpot_s * tokens, tokens_per_step=tokens, notes=notes),))
 
 
 def measured_concurrency(run: Run) -> float | None:

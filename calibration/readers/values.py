@@ -14,6 +14,8 @@ _LARGEST = 1e20  # beyond it no time (nanoseconds since 1970 are 2e18), count or
 
 def number(value: Any) -> float | None:
     """`value` as a finite number from 0 (text of one too); None for anything else."""
+    if type(value) is float:  # most values are: a trace has millions
+        return value if 0 <= value <= _LARGEST else None
     if isinstance(value, str):
         try:
             value = float(value.strip())
@@ -21,7 +23,7 @@ def number(value: Any) -> float | None:
             return None
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    if not 0 <= value <= _LARGEST or math.isnan(value):
+    if not 0 <= value <= _LARGEST:
         return None
     return float(value)
 
@@ -53,7 +55,7 @@ def numbers(value: Any) -> list[float] | None:
 
 def mapping(value: Any) -> Mapping[str, Any]:
     """`value` where it is a JSON object, else an empty one."""
-    return value if isinstance(value, Mapping) else {}
+    return value if isinstance(value, dict) else {}
 
 
 def at(value: Any, *names: str) -> Any:

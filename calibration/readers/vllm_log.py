@@ -9,7 +9,7 @@ what the engine waited for the result, so host work that overlaps (async schedul
 import json
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from calibration.readers.acceptance import Counted, counts_of
 from calibration.readers.log_lines import (
@@ -58,7 +58,7 @@ class _Section:
 
 def is_log(content: str) -> bool:
     """Whether a text has lines of a vLLM server that say something."""
-    return MARKS.search(content) is not None
+    return any(mark in content for mark in MARKS)
 
 
 def read_log(content: str, path: str) -> Evidence:
@@ -73,16 +73,23 @@ def read_log(content: str, path: str) -> Evidence:
 
 def _lines(content: str) -> Iterator[tuple[int, str]]:
     """(number, text) of the lines that may say something, JSON records unwrapped."""
-    for index, raw in enumerate(content.splitlines(), start=1):
-        if MARKS.search(raw) is None:
-            continue
-        line = raw
-        if raw.lstrip().startswith("{"):
-            try:
-                line = inner_text(json.loads(raw)) or raw
-            except (ValueError, RecursionError):
-                line = raw
-        yield index, plain(line)
+    place, index = 0, 1
+    while place < len(content):
+        end = content.find("\n", place)
+        end = len(content) if end < 0 else end
+        line = content[place:end]
+        if any(mark in line for mark in MARKS):
+            yield index, plain(_unwrapped(line))
+        place, index = end + 1, index + 1
+
+
+def _unwrapped(line: str) -> str:
+    if not line.lstrip().startswith("{"):
+        return line
+    try:
+        return inner_text(json.loads(line)) or line
+    except (ValueError, RecursionError):
+        return line
 
 
 def _sections(lines: Iterable[tuple[int, str]]) -> list[_Section]:
@@ -207,7 +214,7 @@ def _cells(
             groups.setdefault(running, []).append((tokens_per_s, section.accepted_per_s[index + 1]))
         else:
             left_out += 1
-    base = _cell(section, source, None, notes)
+    base = replace(_cell(section, source, counts, notes), acceptance=None)
     cells = [_load_cell(base, running, found) for running, found in sorted(groups.items())]
     if cells and counts is not None:
         cells.append(_cell(section, source, counts, notes))

@@ -237,11 +237,10 @@ SGLANG = RESULT | {
 }
 
 
-@pytest.mark.parametrize(
-    "record",
-    [DETAILED, RUN, GUIDELLM, AIPERF, SGLANG, TRACE],
-    ids=["vllm", "run", "guidellm", "aiperf", "sglang", "trace"],
-)
+RECORDS = {"vllm": DETAILED, "run": RUN, "guidellm": GUIDELLM, "aiperf": AIPERF, "sglang": SGLANG, "trace": TRACE}
+
+
+@pytest.mark.parametrize("record", RECORDS.values(), ids=RECORDS)
 @settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_odd_values_anywhere_in_a_record_are_read_or_refused(tmp_path, record, data):
