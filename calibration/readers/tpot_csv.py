@@ -204,7 +204,10 @@ def _cell_of(values: dict[str, float | str | None], source: str) -> Evidence:
     cell = replace(cell, context_tokens=context)
     if cell.tpot_s is None and step_s is not None:
         return Evidence((_from_step(cell, step_s, per_step),))
-    return with_steps(cell, step_s, per_step)
+    found = with_steps(cell, step_s, per_step)
+    if step_s is None or found.cells[0].step_s is None:
+        return found
+    return replace(found, cells=(replace(found.cells[0], step_s=step_s),))  # as it stands in the row
 
 
 def _from_step(cell: MeasuredCell, step_s: float, per_step: float | None) -> MeasuredCell:
