@@ -20,8 +20,9 @@ _NUMBERS = ("input_tokens", "output_tokens", "context_tokens", "allreduce_share"
 
 def is_run_file(record: Any) -> bool:
     """Whether `record` is what `draftcast measure` wrote."""
-    cells = mapping(record).get("cells")
-    return isinstance(cells, list) and all(isinstance(cell, Mapping) and "concurrency" in cell for cell in cells)
+    found = mapping(record)
+    cells = found.get("cells")
+    return isinstance(cells, list) and ("server" in found or any("concurrency" in mapping(cell) for cell in cells))
 
 
 def read_run_file(record: Mapping[str, Any], path: str) -> Evidence:
@@ -29,7 +30,7 @@ def read_run_file(record: Mapping[str, Any], path: str) -> Evidence:
     server = mapping(record.get("server"))
     evidence = Evidence()
     for index, item in enumerate(record["cells"]):
-        evidence += _read_cell(item, server, f"{path} cells[{index}]")
+        evidence += _read_cell(mapping(item), server, f"{path} cells[{index}]")
     if not record["cells"]:
         return Evidence(refused=(Refused(path, "a run without a cell"),))
     return evidence

@@ -16,6 +16,7 @@ _TTFT = "sglang:time_to_first_token_seconds"
 _TOKENS = "sglang:generation_tokens_total"
 _NOISE = 0.05  # the batch and the accepted length are gauges, seen at the ends only
 _UNEVEN = 1.2
+_RANKS = ("tp_rank", "pp_rank", "moe_ep_rank")
 
 
 def read_window(window: Window) -> Evidence:
@@ -43,7 +44,7 @@ def read_window(window: Window) -> Evidence:
 
 
 def _timed(cell: MeasuredCell, window: Window, tokens: float, tpot_s: float) -> MeasuredCell:
-    running, started = window.gauges("sglang:num_running_reqs"), window.delta(f"{_TTFT}_count")
+    running, started = _running(window), window.delta(f"{_TTFT}_count")
     steady = len(running) == 2 and min(running) > 0 and max(running) <= _UNEVEN * min(running)
     inputs = (window.delta("sglang:prompt_tokens_total") or 0.0) / started if started else None
     outputs = tokens / started if started else None
@@ -69,6 +70,18 @@ def _timed(cell: MeasuredCell, window: Window, tokens: float, tpot_s: float) -> 
         notes=notes,
         duration_s=elapsed_s,
     )
+
+
+def _running(window: Window) -> list[float]:
+    """Running requests at both ends: engines added up, ranks of one engine (which repeat it) once."""
+    ends = []
+    for scrape in (window.first, window.last):
+        engines: dict[tuple[tuple[str, str], ...], float] = {}
+        for labels, value in scrape.labelled("sglang:num_running_reqs").items() if scrape is not None else ():
+            engine = tuple(pair for pair in labels if pair[0] not in _RANKS)
+            engines[engine] = max(value, engines.get(engine, 0.0))
+        ends += [sum(engines.values())] if engines else []
+    return ends
 
 
 def _mean(window: Window, histogram: str) -> float | None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calibration.readers.prometheus_text import samples_of, scrapes_of
+from calibration.readers.prometheus_text import samples_of
 from calibration.readers.read import read_evidence
 
 DATA = Path(__file__).parents[1] / "data" / "measurements"
@@ -225,17 +225,20 @@ def test_sample_times_give_the_throughput(tmp_path):
     assert cell.throughput_tokens_per_s == pytest.approx(404)
 
 
-def test_sglangs_latency_is_per_token():
+def _sglang_pair():
     text = (DATA / "sglang_metrics.txt").read_text()
     later = text.replace("59757.0", "63797.0").replace("410.2", "450.2").replace("59700.0", "63700.0")
-    scrapes = scrapes_of(text, "a") + scrapes_of(later, "b")
-    assert len(scrapes) == 2
+    return text, later
 
 
-def test_sglangs_pair_is_a_cell(tmp_path):
-    text = (DATA / "sglang_metrics.txt").read_text()
-    later = text.replace("59757.0", "63797.0").replace("410.2", "450.2").replace("59700.0", "63700.0")
-    cell = _read(tmp_path, text, later).cells[0]
+def test_ranks_of_one_sglang_engine_repeat_its_requests(tmp_path):
+    labels = 'engine_type="unified",model_name="org/m",moe_ep_rank="0",pp_rank="0",tp_rank="1"'
+    pair = [f"{text}sglang:num_running_reqs{{{labels}}} 4.0\n" for text in _sglang_pair()]
+    assert _read(tmp_path, *pair).cells[0].concurrency == 4.0
+
+
+def test_sglangs_latency_is_per_token_and_a_pair_is_a_cell(tmp_path):
+    cell = _read(tmp_path, *_sglang_pair()).cells[0]
     assert cell.engine == "sglang"
     assert cell.tpot_s == pytest.approx(40.0 / 4000)
     assert cell.tokens_per_step == pytest.approx(2.8)
