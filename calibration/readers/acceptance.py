@@ -89,8 +89,8 @@ def _draftless(counted: Counted) -> tuple[str, ...]:
     share, accepted = counted.drafts / steps, sum(counted.accepted_per_position)
     over_all = counted.decode_tokens / steps if counted.decode_tokens else 1 + accepted / steps
     return (
-        f"a draft on {share:.0%} of the decode steps only (text lookup, or drafting was off at times): a drafted step yields "
-        f"{1 + accepted / counted.drafts:.2f} tokens, all steps {over_all:.2f} on average",
+        f"a draft on {share:.0%} of the decode steps only (text lookup, or drafting was off at times): a drafted step "
+        f"yields {1 + accepted / counted.drafts:.2f} tokens, all steps {over_all:.2f} on average",
     )
 
 
