@@ -50,6 +50,26 @@ class MeasuredCell:
     engine_version: str | None = None
     model: str | None = None
     notes: tuple[str, ...] = ()
+    prefill_share: float | None = None  # of the time between a request's tokens, lost to the prefill of others
+    duration_s: float | None = None  # length of the measurement
+    draft_probability: float | None = None  # drafts per (request, decode step), where both are counted
+
+
+@dataclass(frozen=True, slots=True)
+class KernelShares:
+    """GPU time of one decode step by kernel class, from a profiler: shares are true, the profiled times are not.
+
+    `shares` are of `busy_s`, the time in which at least one kernel ran; classes that overlap add up to more than 1.
+    """
+
+    source: str
+    shares: tuple[tuple[str, float], ...]  # class -> share, largest first
+    busy_s: float  # per step, mean over steps and ranks
+    idle_share: float | None = None  # of the step's wall time: host, launches and the profiler itself
+    requests: float | None = None
+    tokens: float | None = None
+    num_steps: int = 1
+    num_ranks: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +103,15 @@ class Refused:
 
 
 @dataclass(frozen=True, slots=True)
+class SourceFile:
+    """A file that was read: what it was taken for, and the hash of its bytes."""
+
+    path: str
+    format: str
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
 class Evidence:
     """Everything that one or more files say."""
 
@@ -91,6 +120,8 @@ class Evidence:
     collectives: tuple[CollectivePoint, ...] = ()
     refused: tuple[Refused, ...] = ()
     notes: tuple[str, ...] = ()
+    kernels: tuple[KernelShares, ...] = ()
+    files: tuple[SourceFile, ...] = ()
 
     def __add__(self, other: "Evidence") -> "Evidence":
         """Both together, in order."""
@@ -100,4 +131,6 @@ class Evidence:
             self.collectives + other.collectives,
             self.refused + other.refused,
             self.notes + other.notes,
+            self.kernels + other.kernels,
+            self.files + other.files,
         )

@@ -6,7 +6,6 @@ algbw busbw #wrong`; everything else is a comment, a header or another program's
 
 import math
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from hwmodel.allreduce_curve import AllReduceCurve, Provenance, curve_from_points
@@ -82,15 +81,30 @@ def parse_nccl_tests(text: str, source: str, expected_ranks: int | None = None) 
 
 def read_nccl_tests(text: str, source: str) -> NcclTests:
     """The record of `all_reduce_perf` output; anything else, cut short or with wrong results, is an `InputError`."""
+    records = read_nccl_runs(text, source)
+    if len(records) > 1:
+        got = " and ".join(str(record.num_gpus) for record in records)
+        raise _error(source, f"runs on {got} GPUs in one file", "runs on one number of GPUs")
+    return records[0]
+
+
+def read_nccl_runs(text: str, source: str) -> tuple[NcclTests, ...]:
+    """One record per number of GPUs in the file, fewest first; runs on the same number are averaged by size."""
     if len(text) > _MAX_CHARS:
         raise _error(source, f"{len(text)} characters", f"the text of a run, at most {_MAX_CHARS}")
     runs = [run for run in _runs(text, source) if run.rows or run.has_header]
     if not any(run.rows for run in runs):
         what = "a header without a result row" if runs else "no result row"
         raise _error(source, what, "the whole output of all_reduce_perf")
+    by_number: dict[int, list[_Run]] = {}
     for run in runs:
         _check_run(run, source)
-    num_gpus = _one_number_of_gpus(runs, source)
+        if run.rows:
+            by_number.setdefault(_num_gpus(run, source), []).append(run)
+    return tuple(_record(number, by_number[number], source) for number in sorted(by_number))
+
+
+def _record(num_gpus: int, runs: list[_Run], source: str) -> NcclTests:
     times: dict[int, list[float]] = {}
     for row in (row for run in runs for row in run.rows):
         size, time_s = _size_and_time(row, source)
@@ -147,14 +161,6 @@ def _check_run(run: _Run, source: str) -> None:
         if row["redop"] == "none" or int(row["root"] or -1) >= 0:
             operation = f"redop {row['redop']}, root {row['root'] or 'none'}"
             raise _error(source, f"rows of another collective ({operation})", "all_reduce_perf")
-
-
-def _one_number_of_gpus(runs: Iterable[_Run], source: str) -> int:
-    numbers = sorted({_num_gpus(run, source) for run in runs if run.rows})
-    if len(numbers) > 1:
-        got = " and ".join(str(number) for number in numbers)
-        raise _error(source, f"runs on {got} GPUs in one file", "runs on one number of GPUs")
-    return numbers[0]
 
 
 def _num_gpus(run: _Run, source: str) -> int:
