@@ -7,7 +7,7 @@ ROOMS := hwmodel simulator calibration validate draftcast
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check test test-live golden docs verify bench clean
+.PHONY: help setup demo check test test-live golden docs accuracy verify bench clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -52,6 +52,9 @@ verify: setup ## minutes: statistics against theory, simulation against the clos
 docs: setup ## the generated parts of docs/: command help, tables, outputs
 	$(BIN)/python docs/make_cli.py
 	$(BIN)/python docs/generate_tables.py
+
+accuracy: setup ## docs/accuracy.md from a run of the backtest; about ten minutes
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python docs/make_accuracy.py
 
 bench: setup ## start-up, a grid cell, a simulated step, memory
 	$(BIN)/python benchmarks/startup.py
