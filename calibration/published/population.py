@@ -48,11 +48,12 @@ def _shared_tiles(system: System, row: PublishedRow) -> bool:
 CONSTANTS = (
     Constant("draft pass, vLLM", "draft_pass_ms", _engine("vllm"), 0.8, 0.65, 0.4),
     Constant("draft pass, SGLang", "draft_pass_ms", _engine("sglang"), 0.25, 0.14, 0.4),
-    Constant("draft pass, TensorRT-LLM", "draft_pass_ms", _engine("tensorrt"), 0.5, 0.35, 0.4),
+    Constant("draft pass, TensorRT-LLM", "draft_pass_ms", _engine("tensorrt"), 0.5, 0.3, 0.4),
     Constant("overlap lost, SGLang", "synchronous_step_ms", _engine("sglang"), 1.0, 0.8, 0.4),
     Constant("cache read again in verification", "verify_kv_share", _shared_tiles, 0.33, 0.17, 0.4),
-    Constant("issue of an expert, Hopper", "expert_issue_us", _hopper, 0.33, 0.8, 0.6),
+    Constant("issue of an expert, Hopper", "expert_issue_us", _hopper, 0.33, 1.2, 0.6),
     Constant("elementwise kernels", "activation_scale", lambda system, row: True, 1.0, 1.0, 0.5),
+    Constant("exchange, shared context", "context_exchange_scale", lambda system, row: True, 0.5, 0.7, 0.6),
     Constant("token overhead", "token_overhead_us", lambda system, row: True, 4.0, 2.0, 1.0),
 )
 

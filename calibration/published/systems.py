@@ -35,7 +35,7 @@ _ONE_SHOT_LOG_PRIOR = -0.5
 _MAX_WEIGHT_SHARE = 0.9  # of a guessed GPU's memory
 UNKNOWN_BANDWIDTH_LOG_SD = 1.2
 # One pass of the drafter beyond its bytes, by engine (docs/model.md, fit results); vLLM's and SGLang's are priors.
-_OTHER_ENGINES_DRAFT_PASS_MS = {"tensorrt": 0.35, "llama.cpp": 0.25}
+_OTHER_ENGINES_DRAFT_PASS_MS = {"tensorrt": 0.3, "llama.cpp": 0.25}
 _PATCHED = ("fork", "image", "nightly")  # builds whose attention path is not that of the release
 _USUAL_DRAFT_MODEL = "llama-3.2-1b-bf16"
 
