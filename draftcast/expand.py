@@ -2,12 +2,12 @@
 
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from hwmodel.errors import InputError
 from hwmodel.files import open_regular
+from hwmodel.records import dataclass
 from hwmodel.units import MB
 
 MAX_FILE_BYTES = int(MB)  # a deployment file is 1 kB; what is larger is left to the loader, which refuses it

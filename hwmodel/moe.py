@@ -7,13 +7,13 @@ its whole length (`routing_memory`, the concentration of a Beta). Different requ
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from hwmodel.records import dataclass
 from hwmodel.special import log_gamma, normal_quantile
 
 Array = NDArray[np.float64]

@@ -5,7 +5,7 @@ Equations in docs/model.md, section "Serving".
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from hwmodel.engine.graphs import graph_limit_tokens, padded_tokens
 from hwmodel.engine.records import EngineMode
 from hwmodel.memory import DraftMemory, MemoryBudget, MemoryPlan, max_running_requests, plan_memory
 from hwmodel.parameters import Parameters
+from hwmodel.records import dataclass
 from hwmodel.step import STEP_PARTS, Batch, StepCost, StepMode, decode_batch, engine_parts
 from hwmodel.units import GB, MS
 from simulator.acceptance import AcceptanceDraws

@@ -2,13 +2,13 @@
 
 import difflib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from hwmodel.records import dataclass
 from simulator.deployment.tables import TABLES
 
 PARAMETERS = "parameters"

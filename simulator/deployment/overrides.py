@@ -3,12 +3,12 @@
 import re
 import tomllib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from hwmodel.errors import InputError, UnknownNameError
 from hwmodel.gpus import load_gpu
 from hwmodel.interconnects import NVLINK_CLASSES
+from hwmodel.records import dataclass
 from simulator.deployment.keys import PARAMETERS, field_at, is_list, is_text, short, unknown_key
 from simulator.deployment.speculation import FORMS
 from simulator.deployment.tables import TABLES, Deployment
