@@ -112,7 +112,7 @@ def _add(written: Tables, launched: Mapping[str, object]) -> None:
 
 
 def _read_tables(path: str) -> Tables:
-    from simulator.deployment import read_tables  # pydantic: only for files that are changed before they are checked
+    from simulator.deployment import read_tables  # slow: only for files that are changed before they are checked
 
     return read_tables(path)
 

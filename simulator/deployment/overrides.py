@@ -140,7 +140,7 @@ def _without_index(path: list[str]) -> list[str]:
 
 def _is_known(path: list[str]) -> bool:
     if path[0] == PARAMETERS or len(path) == 1:
-        return path[0] in Deployment.model_fields
+        return path[0] in Deployment.fields
     in_free_table = path[:3] == ["speculation", "acceptance", "counters"] or path[:2] == _LAUNCH_CONFIG
     return path[0] in TABLES and (in_free_table or field_at(path) is not None)
 
