@@ -54,6 +54,7 @@ class Table:
         for name, annotation in cls.__annotations__.items():
             if name.startswith("_"):
                 continue
+            assert not hasattr(Table, name), f"{name} is an attribute of every table"
             declared: FieldInfo = vars(cls)[name]
             cls.fields[name] = FieldInfo(declared.default, declared.description, declared.bounds, annotation)
             if declared.is_required:

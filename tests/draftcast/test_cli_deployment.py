@@ -16,7 +16,7 @@ Run = Callable[..., Result]
 CHECKOUT = Path(__file__).parent.parent.parent
 FEW = ("--draws", "200")
 ARM_KEYS = {"step_s", "tpot_s", "throughput_tokens_per_s", "parts_s"}
-NOT_ON_THE_PATH = ("scipy", "simpy", "requests", "yaml", "matplotlib")
+NOT_ON_THE_PATH = ("scipy", "simpy", "requests", "yaml", "matplotlib", "pydantic")  # of pydantic only its core
 LAUNCH = "vllm serve moonshotai/Kimi-K2.5 --tensor-parallel-size 8"
 
 
