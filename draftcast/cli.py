@@ -106,8 +106,6 @@ def main() -> int:
         return 1
     # The matrices here are small: starting a pool of threads takes longer than all products together.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    # Else the first model asks every installed distribution for plugins: a tenth of a second, and none is used here.
-    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     # Start-up creates many objects that all stay: looking for garbage after every 700 of them finds none.
     gc.set_threshold(100_000, 20, 20)
     for stream in (sys.stdout, sys.stderr):

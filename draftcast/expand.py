@@ -2,12 +2,12 @@
 
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from hwmodel.errors import InputError
 from hwmodel.files import open_regular
+from hwmodel.records import dataclass
 from hwmodel.units import MB
 
 MAX_FILE_BYTES = int(MB)  # a deployment file is 1 kB; what is larger is left to the loader, which refuses it
@@ -112,7 +112,7 @@ def _add(written: Tables, launched: Mapping[str, object]) -> None:
 
 
 def _read_tables(path: str) -> Tables:
-    from simulator.deployment import read_tables  # pydantic: only for files that are changed before they are checked
+    from simulator.deployment import read_tables  # slow: only for files that are changed before they are checked
 
     return read_tables(path)
 

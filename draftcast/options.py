@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+
+from hwmodel.records import dataclass
 
 if TYPE_CHECKING:
     from simulator.deployment import Deployment

@@ -1,5 +1,6 @@
 """The console script: Ctrl-C ends the program quietly from its first moment on, while the imports still run."""
 
+import gc
 import os
 import signal
 from types import FrameType
@@ -19,6 +20,8 @@ def main() -> int:
         return run()
     except KeyboardInterrupt:
         return INTERRUPTED_EXIT_CODE
+    finally:
+        gc.freeze()  # else Python looks for garbage among all that is loaded once more as it ends: 25 ms
 
 
 def _end(number: int, frame: FrameType | None) -> None:

@@ -1,11 +1,12 @@
 """AllReduce time over message size as one record: measured points in, a non-decreasing curve out."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
+
+from hwmodel.records import dataclass
 
 Floats = npt.NDArray[np.float64]
 _DENSE_RATIO = 2.0  # neighbours at most an octave apart: the log-log line is then within 2 % of latency + bytes / rate

@@ -3,7 +3,6 @@
 import dataclasses
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 from hwmodel.allreduce_curve import AllReduceCurve, Provenance, curve_from_points
 from hwmodel.interconnects import NVLINK_CLASSES
 from hwmodel.nccl_model import by_prefix
+from hwmodel.records import dataclass
 from hwmodel.specs import Gpu
 from hwmodel.units import GB, KIB, US
 

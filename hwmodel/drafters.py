@@ -3,7 +3,7 @@
 import functools
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import numpy as np
 from hwmodel.collectives import AllReduceCurve, allgather_time_s
 from hwmodel.parameters import Parameters
 from hwmodel.rank import Head, Parallelism, RankWork, held_embedding_bytes, work_of_layers
+from hwmodel.records import dataclass
 from hwmodel.specs import Attention, DenseMlp, Layer, ModelShape
 from hwmodel.step import Batch, Machine, decode_batch, forward_parts
 from hwmodel.units import US

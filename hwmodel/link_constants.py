@@ -3,10 +3,10 @@
 import functools
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from hwmodel.records import dataclass
 from hwmodel.specs import Gpu
 from hwmodel.units import GB, KIB, US
 

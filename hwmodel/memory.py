@@ -1,8 +1,7 @@
 """Whether it fits: weights, drafter, reserve and KV cache of one rank, and how many requests the cache holds."""
 
-from dataclasses import dataclass
-
 from hwmodel.rank import Parallelism, RankWork
+from hwmodel.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,13 +7,13 @@ its whole length (`routing_memory`, the concentration of a Beta). Different requ
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
-from itertools import product
+from itertools import permutations, product
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from hwmodel.records import dataclass
 from hwmodel.special import log_gamma, normal_quantile
 
 Array = NDArray[np.float64]
@@ -48,6 +48,19 @@ class Routing:
         points, bases = zip(*(_chebyshev(axis) for axis in self.columns), strict=True)
         basis = functools.reduce(lambda a, b: (a[:, :, None] * b[:, None, :]).reshape(len(a), -1), bases)
         return np.array(list(product(*points))).T, np.ascontiguousarray(basis)
+
+    @cached_property
+    def selections(self) -> dict[tuple[int, int, bool], "Selection"]:
+        """What `selection` has computed."""
+        return {}
+
+    def selection(self, num_experts: int, top_k: int, *, interpolated: bool) -> "Selection":
+        """The selection at the draws, or at the points between which it is interpolated: once for all steps."""
+        key = num_experts, top_k, interpolated
+        if key not in self.selections:
+            columns = self.interpolation[0] if interpolated else self.columns
+            self.selections[key] = Selection(num_experts, top_k, columns)
+        return self.selections[key]
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +159,37 @@ class Runs:
     counts: tuple[Array, ...]
 
 
+@dataclass(frozen=True)
+class Selection:
+    """How tokens pick the experts of a layer, at columns of routing parameters `(3, num_columns)`."""
+
+    num_experts: int
+    top_k: int
+    columns: Array
+
+    @cached_property
+    def probability(self) -> Array:
+        """That a token selects each expert class, `(num_columns, num_nodes)`."""
+        return selection_probability(self.num_experts, self.top_k, self.columns[0])
+
+    @cached_property
+    def weights(self) -> Array:
+        """Experts that each class stands for."""
+        return _popularity_nodes(self.num_experts)[1]
+
+    @cached_property
+    def _known(self) -> dict[float, Array]:
+        return {}
+
+    def log_untouched(self, run_tokens: float) -> Array:
+        """Logarithm of `untouched_probability` of a run, `(num_columns, num_nodes)`."""
+        if run_tokens not in self._known:
+            rho, memory = self.columns[1][:, None], np.exp(self.columns[2])[:, None]
+            untouched = untouched_probability(self.probability, run_tokens, rho, memory)
+            self._known[run_tokens] = np.log(np.maximum(untouched, 1e-300))
+        return self._known[run_tokens]
+
+
 def expert_load(
     num_experts: int, top_k: int, runs: Sequence[Runs], routing: Routing, *, num_ranks: int = 1, tile_rows: int = 1
 ) -> ExpertLoad:
@@ -154,63 +198,62 @@ def expert_load(
 
     Many draws are interpolated (Chebyshev, per parameter) from a few exact evaluations; few are computed exactly.
     """
-    layer = _Layer(num_experts, top_k, num_ranks, tile_rows)
     num_draws = max(routing.columns.shape[1], *(np.size(count) for cell in runs for count in cell.counts))
-    if num_draws > _DIRECT_DRAWS and routing.columns.shape[1] == num_draws:
-        return layer.interpolated(routing, runs)
-    return layer.exact(np.broadcast_to(routing.columns, (3, num_draws)), runs)
+    interpolated = num_draws > _DIRECT_DRAWS and routing.columns.shape[1] == num_draws
+    layer = _Layer(routing.selection(num_experts, top_k, interpolated=interpolated), num_ranks, tile_rows)
+    return layer.interpolated(routing, runs) if interpolated else layer.exact(runs, num_draws)
 
 
 @dataclass(frozen=True, slots=True)
 class _Layer:
-    num_experts: int
-    top_k: int
+    selection: Selection
     num_ranks: int
     tile_rows: int
 
-    def exact(self, parameters: Array, runs: Sequence[Runs]) -> ExpertLoad:
-        """Loads at each parameter column."""
-        sigma, rho, memory = parameters[0], parameters[1][:, None], np.exp(parameters[2])[:, None]
-        q = selection_probability(self.num_experts, self.top_k, sigma)
-        weights = _popularity_nodes(self.num_experts)[1]
-        lengths = sorted({tokens for cell in runs for tokens in cell.tokens})
-        log_untouched = {n: np.log(np.maximum(untouched_probability(q, n, rho, memory), 1e-300)) for n in lengths}
-        columns = [self._cell(cell, q, weights, log_untouched) for cell in runs]
-        distinct, busiest, rows = (np.stack(part, axis=1) for part in zip(*columns, strict=True))
-        return ExpertLoad(distinct, busiest, rows)
+    def exact(self, runs: Sequence[Runs], num_draws: int) -> ExpertLoad:
+        """Loads at each column of the selection, or at one column for counts that vary by draw."""
+        alike: dict[tuple[float, ...], list[int]] = {}
+        for i, cell in enumerate(runs):
+            alike.setdefault(cell.tokens, []).append(i)
+        loads = np.empty((3, num_draws, len(runs)))
+        for tokens, cells in alike.items():
+            counts = [_stacked([runs[i].counts[run] for i in cells]) for run in range(len(tokens))]
+            for load, part in zip(loads, self._of_cells(tokens, counts), strict=True):
+                load[:, cells] = part.T
+        return ExpertLoad(*loads)
 
-    def _cell(self, cell: Runs, q: Array, weights: Array, log_untouched: dict[float, Array]) -> tuple[Array, ...]:
-        counts = [np.reshape(count, (-1, 1)) for count in cell.counts]
-        log_idle = sum(count * log_untouched[n] for n, count in zip(cell.tokens, counts, strict=True))
-        touched = -np.expm1(log_idle)
-        tokens = sum(count * n for n, count in zip(cell.tokens, counts, strict=True))
-        distinct = np.minimum(touched @ weights, self.num_experts)
-        return distinct, self._busiest(touched, weights, distinct), self._padded_rows(touched, tokens * q, weights)
+    def _of_cells(self, tokens: tuple[float, ...], counts: list[Array]) -> tuple[Array, Array, Array]:
+        """Distinct experts, those of the busiest rank, and rows `(num_cells, num_draws)`, for runs of these lengths."""
+        selection = self.selection
+        touched = -np.expm1(sum(count * selection.log_untouched(n) for n, count in zip(tokens, counts, strict=True)))
+        rows = sum(count * n for n, count in zip(tokens, counts, strict=True)) * selection.probability
+        distinct = np.minimum(touched @ selection.weights, selection.num_experts)
+        return distinct, self._busiest(touched, distinct), self._padded_rows(touched, rows)
 
-    def _busiest(self, touched: Array, weights: Array, distinct: Array) -> Array:
+    def _busiest(self, touched: Array, distinct: Array) -> Array:
         """Experts on the busiest rank: the largest of `num_ranks` normals (docs/model.md, eq. E4)."""
         if self.num_ranks == 1:
             return distinct
-        variance = (touched * (1.0 - touched)) @ weights / self.num_ranks
+        variance = (touched * (1.0 - touched)) @ self.selection.weights / self.num_ranks
         largest = distinct / self.num_ranks + _expected_maximum(self.num_ranks) * np.sqrt(variance)
-        return np.clip(largest, np.minimum(distinct, 1.0), self.num_experts / self.num_ranks)
+        return np.clip(largest, np.minimum(distinct, 1.0), self.selection.num_experts / self.num_ranks)
 
-    def _padded_rows(self, touched: Array, rows: Array, weights: Array) -> Array:
+    def _padded_rows(self, touched: Array, rows: Array) -> Array:
         """Rows that the grouped GEMM computes: whole tiles of `tile_rows` per touched expert.
 
         E ceil(n / b) of a Poisson-like count is close to max(P(n > 0), mean / b + P(n > 0) / 2).
         """
         tiles = np.maximum(touched, rows / self.tile_rows + 0.5 * touched)
-        return (np.maximum(tiles * self.tile_rows, rows) if self.tile_rows > 1 else rows) @ weights
+        return (np.maximum(tiles * self.tile_rows, rows) if self.tile_rows > 1 else rows) @ self.selection.weights
 
     def interpolated(self, routing: Routing, runs: Sequence[Runs]) -> ExpertLoad:
         """Loads at each draw by tensor-product Chebyshev interpolation.
 
         A cell whose counts vary by draw (some requests without a draft) is interpolated in that share as well.
         """
-        grid, basis = routing.interpolation
+        points, basis = routing.interpolation
         split = [_split_by_share(cell) for cell in runs]
-        load = self.exact(grid, [part for parts, _ in split for part in parts])
+        load = self.exact([part for parts, _ in split for part in parts], points.shape[1])
 
         def at_draws(values: Array) -> Array:
             columns = basis @ values
@@ -226,11 +269,18 @@ class _Layer:
             return result
 
         # Interpolation may overshoot its limits by a fraction of a per cent where a curve saturates.
-        distinct = np.clip(at_draws(load.distinct), min(self.top_k, self.num_experts), self.num_experts)
+        num_experts = self.selection.num_experts
+        distinct = np.clip(at_draws(load.distinct), min(self.selection.top_k, num_experts), num_experts)
         busiest = distinct
         if self.num_ranks > 1:
-            busiest = np.minimum(at_draws(load.busiest_rank), self.num_experts / self.num_ranks)
+            busiest = np.minimum(at_draws(load.busiest_rank), num_experts / self.num_ranks)
         return ExpertLoad(distinct, busiest, at_draws(load.padded_rows))
+
+
+def _stacked(counts: list[Array]) -> Array:
+    """Counts of several cells, `(num_cells, num_draws or 1, 1)`."""
+    longest = max(len(count) for count in counts)
+    return np.array([count if len(count) == longest else np.repeat(count, longest) for count in counts])[:, :, None]
 
 
 def _split_by_share(cell: Runs) -> tuple[list[Runs], Array]:
@@ -250,12 +300,10 @@ def _chebyshev(values: Array) -> tuple[Array, Array]:
         return np.array([low]), np.ones((len(values), 1))
     count = _INTERPOLATION_POINTS
     points = 0.5 * (low + high) + 0.5 * (high - low) * np.cos(np.pi * (np.arange(count) + 0.5) / count)
-    weights = np.ones((len(values), count))
-    for i in range(count):
-        for j in range(count):
-            if j != i:
-                weights[:, i] *= (values - points[j]) / (points[i] - points[j])
-    return points, weights
+    apart, weights = values - points[:, None], np.ones((count, len(values)))
+    for i, j in permutations(range(count), 2):
+        weights[i] *= apart[j] / (points[i] - points[j])
+    return points, np.ascontiguousarray(weights.T)
 
 
 def expected_distinct(num_experts: int, top_k: int, tokens: float, requests: int, routing: Routing) -> float:

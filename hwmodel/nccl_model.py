@@ -5,7 +5,6 @@ Source: NVIDIA/nccl src/graph/tuning.cc; constants in data/allreduce/nccl.toml.
 """
 
 import tomllib
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hwmodel.interconnects import NVLINK_CLASSES, checked_name
+from hwmodel.records import dataclass
 from hwmodel.specs import Gpu
 from hwmodel.units import GB, US
 

@@ -3,7 +3,7 @@
 import functools
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hwmodel.moe import Routing
+from hwmodel.records import dataclass
 from hwmodel.units import GB, MS, US
 
 Array = NDArray[np.float64]

@@ -1,9 +1,9 @@
 """What one rank holds and does for each token: a model's shape divided by a parallel layout."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from hwmodel.parameters import fitted_values
+from hwmodel.records import dataclass
 from hwmodel.specs import Attention, Layer, ModelShape, Moe
 
 _ATTENTION_COLLECTIVES = 1  # after the output projection

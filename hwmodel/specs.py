@@ -3,7 +3,9 @@
 Frozen records without behaviour beyond sums. `gpus.load_gpu` and `models.load_model` make them.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from hwmodel.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ The only caller of the operator formulas. Every argument is a number or an array
 `(num_draws, num_cells)`: a cell is a batch composition, a draw a set of parameters.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from hwmodel.collectives import AllReduceCurve, allgather_time_s, alltoall_time_
 from hwmodel.moe import ExpertLoad, Runs, expert_load
 from hwmodel.parameters import Parameters, fitted_values, prior_table
 from hwmodel.rank import MoeWork, Parallelism, RankWork
+from hwmodel.records import dataclass
 from hwmodel.roofline import operator_time_s, smooth_maximum
 from hwmodel.specs import Gpu
 from hwmodel.units import MS, US

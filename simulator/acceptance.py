@@ -5,11 +5,10 @@ was accepted. It comes from what the deployment file states in any of its forms 
 interval from the data behind it, or from a wide prior by method and kind of text (`acceptance_priors`).
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from hwmodel.errors import InputError
+from hwmodel.records import dataclass
 from simulator.acceptance_evidence import Evidence, evidence_of
 from simulator.acceptance_priors import (
     PriorDraws,

@@ -1,11 +1,11 @@
 """What a stated `acceptance` says, whatever its form: shares, how much data is behind them, and in which words."""
 
-from dataclasses import dataclass
 from math import ceil
 
 import numpy as np
 
 from hwmodel.errors import InputError
+from hwmodel.records import dataclass
 from simulator.acceptance_replay import Counted, read_replay
 from simulator.acceptance_shapes import Array, conditional_of, unconditional
 from simulator.deployment.counters import Counters, read_counters

@@ -1,13 +1,13 @@
 """Acceptance where nothing was measured: wide priors by drafting method and kind of text, from a data file."""
 
 import tomllib
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from hwmodel.records import dataclass
 from simulator.acceptance_shapes import Array, MatchShape, decaying_conditional, scaled_match, unconditional
 from simulator.deployment.speculation import NGRAM_METHODS, Speculation
 from simulator.deployment.tables import Workload

@@ -2,12 +2,12 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
 from hwmodel.errors import InputError
 from hwmodel.files import open_regular
+from hwmodel.records import dataclass
 from simulator.deployment.keys import short
 from simulator.deployment.speculation import MAX_DRAFT_TOKENS
 

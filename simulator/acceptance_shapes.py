@@ -4,10 +4,10 @@ c_i is the share of accepted position i among drafts whose position i - 1 was ac
 share among all drafts, and 1 + sum S_i the mean tokens per draft, the target's own token included.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
+
+from hwmodel.records import dataclass
 
 Array = NDArray[np.float64]
 _BISECTIONS = 40  # halves an interval of width 1 to 1e-12

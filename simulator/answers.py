@@ -184,7 +184,7 @@ def effects_on_clients(study: Study, num_speculative_tokens: int) -> tuple[str, 
 
 def recorded_inputs(study: Study, settings: JsonObject) -> JsonObject:
     """The `inputs` of an answer: the deployment, the question, and what was resolved from defaults."""
-    deployment = study.deployment.model_dump(mode="json", exclude_none=True)
+    deployment = study.deployment.to_dict()
     mode = study.system.mode(0)
     resolved = {
         "engine_version": ".".join(map(str, mode.version)),

@@ -5,7 +5,7 @@ Equations in docs/model.md, section "Serving".
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from hwmodel.engine.graphs import graph_limit_tokens, padded_tokens
 from hwmodel.engine.records import EngineMode
 from hwmodel.memory import DraftMemory, MemoryBudget, MemoryPlan, max_running_requests, plan_memory
 from hwmodel.parameters import Parameters
+from hwmodel.records import dataclass
 from hwmodel.step import STEP_PARTS, Batch, StepCost, StepMode, decode_batch, engine_parts
 from hwmodel.units import GB, MS
 from simulator.acceptance import AcceptanceDraws
@@ -150,7 +151,7 @@ class PrefillCost:
 
     def columns(self, index: NDArray[np.int_]) -> "PrefillCost":
         """The costs of some cells, in this order."""
-        return PrefillCost(self.added_s[:, index], self.steps[index])
+        return PrefillCost(_picked(self.added_s, index), self.steps[index])
 
 
 def _undrafted_step_mode(mode: EngineMode, graph: str) -> StepMode:
@@ -271,7 +272,7 @@ def _group_step(drafting: _Drafting, p: Parameters, draft_probability: Any) -> S
     sequences = drafting.sequences
     if not drafting.mode.variable_draft_length:
         return _drafted_step(drafting, p, sequences, uniform=True)
-    nobody = (1.0 - draft_probability) ** sequences
+    nobody = _power(1.0 - draft_probability, sequences)
     everybody, at = _everybody(drafting, draft_probability)
     some = np.maximum(1.0 - nobody - everybody, 0.0)
     drafted = sequences * (draft_probability - everybody) / np.maximum(some, 1e-12)
@@ -291,9 +292,17 @@ def _everybody(drafting: _Drafting, draft_probability: Any) -> tuple[Array, NDAr
 
     0 where it is rare, and for suffix decoding, whose drafts are as long as the match.
     """
-    share = np.asarray(draft_probability**drafting.sequences)
+    share = _power(draft_probability, drafting.sequences)
     often = (share.max(axis=0) > _RARE) & (drafting.system.method != "suffix")
     return np.where(often, share, 0.0), np.flatnonzero(often)
+
+
+def _power(share: Array, sequences: Array) -> Array:
+    """`share ** sequences`, `(num_draws, num_cells)`; one share for all cells is raised once for each load."""
+    if np.shape(share)[-1] != 1:
+        return np.asarray(share**sequences)
+    loads, cells = np.unique(sequences, return_inverse=True)
+    return _picked(share**loads, cells)
 
 
 def _drafted_step(drafting: _Drafting, p: Parameters, drafted: Any, *, uniform: bool) -> StepCost:
@@ -328,7 +337,7 @@ def _idle_step(drafting: _Drafting, p: Parameters) -> StepCost:
     search = decode_batch(loads, loads, np.full_like(loads, 2.0), context, batch.rows)
     parts["drafter"] = draft_time_s(system.drafter, search, p)
     cost = _finished(parts, batch, p, drafting.detail)
-    return StepCost({name: part[:, index] for name, part in cost.parts_s.items()})
+    return StepCost({name: _picked(part, index) for name, part in cost.parts_s.items()})
 
 
 def _padded(mode: EngineMode, tokens: Array, uniform: bool, query_len: int) -> Array:
@@ -448,21 +457,26 @@ def evaluate(
     lengths = np.array([cell.num_speculative_tokens for cell in chosen])
     load = Load.of([cell.concurrency for cell in chosen], [caps[int(k)] for k in lengths])
     spec_step = speculative_step(system, p, lengths, load.sequences(system), draft_probability)
-    emitted = 1.0 + draft_probability * np.cumsum(survival, axis=1)[:, lengths - 1]
+    emitted = 1.0 + draft_probability * _picked(np.cumsum(survival, axis=1), lengths - 1)
     spec = arm(system, spec_step, prefill.columns(index[drafting]), emitted, load)
     return Grid(tuple(cells), baseline, _merged(baseline, spec, drafting))
+
+
+def _picked(values: Array, cells: Sequence[int] | NDArray[np.int_]) -> Array:
+    """Columns of `values`, laid out as it is: what indexing makes is several times slower to compute with."""
+    return np.take(values, cells, axis=1)
 
 
 def _columns(result: ArmResult, index: NDArray[np.int_]) -> ArmResult:
     """The result with its columns picked by `index`; parts are carried for a single draw only (nothing reads more)."""
     single = result.step_s.shape[0] == 1
     return ArmResult(
-        step_s=result.step_s[:, index],
-        tpot_s=result.tpot_s[:, index],
-        ttft_s=result.ttft_s[:, index],
-        throughput_tokens_per_s=result.throughput_tokens_per_s[:, index],
-        tokens_per_step=result.tokens_per_step[:, index],
-        parts_s={name: part[:, index] for name, part in result.parts_s.items()} if single else {},
+        step_s=_picked(result.step_s, index),
+        tpot_s=_picked(result.tpot_s, index),
+        ttft_s=_picked(result.ttft_s, index),
+        throughput_tokens_per_s=_picked(result.throughput_tokens_per_s, index),
+        tokens_per_step=_picked(result.tokens_per_step, index),
+        parts_s={name: _picked(part, index) for name, part in result.parts_s.items()} if single else {},
         running=result.running[index],
         limited_by=tuple(result.limited_by[i] for i in index),
     )

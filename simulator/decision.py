@@ -4,11 +4,12 @@ Works on draws of both arms over a grid; every rule here is documented in docs/m
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hwmodel.records import dataclass
 from hwmodel.units import MINUTE, MS
 from simulator.closed_form import ArmResult, Cell
 from simulator.deployment import Deployment

@@ -6,7 +6,7 @@ facts (`simulator.posterior`) all work in the same coordinates.
 
 import difflib
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from statistics import NormalDist
 from typing import Any
 
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from hwmodel.errors import InputError, UnknownNameError
 from hwmodel.parameters import Parameters, fitted_values, prior_table, si_name
+from hwmodel.records import dataclass
 
 Array = NDArray[np.float64]
 

@@ -4,10 +4,12 @@ Light and quick, numpy only; `calibrate` does the full fit of many files. Both a
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
+
+from hwmodel.records import dataclass
 
 Array = NDArray[np.float64]
 

@@ -131,7 +131,7 @@ def whatif(
     if all(row.prediction is None for row in rows):
         raise InputError(f"whatif: no variant can be built; the first: {rows[0].error}")
     inputs = {
-        "deployment": deployment.model_dump(mode="json", exclude_none=True),
+        "deployment": deployment.to_dict(),
         "vary": {key: list(values) for key, values in vary.items()},
         "num_draws": num_draws,
         "seed": seed,

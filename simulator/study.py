@@ -4,7 +4,6 @@
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -12,6 +11,7 @@ from numpy.typing import NDArray
 
 from hwmodel.errors import InputError
 from hwmodel.parameters import Parameters
+from hwmodel.records import dataclass
 from simulator.acceptance import AcceptanceDraws, acceptance_draws
 from simulator.closed_form import (
     Cell,

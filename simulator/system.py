@@ -1,7 +1,7 @@
 """A deployment resolved into what costs are computed from: cards, layout, curve, engine modes, drafter, priors."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from hwmodel.gpus import load_gpu
 from hwmodel.interconnects import NVLINK_CLASSES
 from hwmodel.models import load_model
 from hwmodel.rank import Parallelism, RankWork, rank_work
+from hwmodel.records import dataclass
 from hwmodel.specs import Gpu, ModelShape
 from hwmodel.step import Machine
 from hwmodel.units import GB, KIB, US

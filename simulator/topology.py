@@ -1,10 +1,10 @@
 """Reads `nvidia-smi topo -m` and says which interconnect class a tensor-parallel group has on that machine."""
 
 import re
-from dataclasses import dataclass
 from itertools import takewhile
 
 from hwmodel.errors import InputError
+from hwmodel.records import dataclass
 
 _MAX_CHARS = 200_000  # sixteen GPUs and as many NICs are 5 kB
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")

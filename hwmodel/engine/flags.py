@@ -3,13 +3,14 @@
 import json
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeAlias
 
 from hwmodel.engine import methods
 from hwmodel.engine.keys import accepted_keys
 from hwmodel.engine.versions import Version, check_engine, format_version
 from hwmodel.errors import InputError
+from hwmodel.records import dataclass
 
 PLACEHOLDER = "<draft model>"
 _JSON_FIRST: Version = (0, 8, 2)  # before: one option per key

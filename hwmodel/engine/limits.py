@@ -3,10 +3,9 @@
 Source: vllm/engine/arg_utils.py, `get_batch_defaults` and its forerunners, of 0.9.2, 0.10.1, 0.16.0, 0.27.0 ... 0.33.0.
 """
 
-from dataclasses import dataclass
-
 from hwmodel.engine.records import EngineRequest
 from hwmodel.engine.versions import Rows, Version, at_version
+from hwmodel.records import dataclass
 from hwmodel.units import GIB
 
 _LARGE_GPU_BYTES = 70 * GIB

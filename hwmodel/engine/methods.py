@@ -3,11 +3,10 @@
 Sources: vllm/config/speculative.py 0.8.5 ... 0.33.0 and the ends of each row; sglang 0.5.5 and 0.5.23.
 """
 
-from dataclasses import dataclass
-
 from hwmodel.engine.names import unknown_name
 from hwmodel.engine.versions import Rows, Version, at_version, check_engine, format_version
 from hwmodel.errors import InputError
+from hwmodel.records import dataclass
 
 _DESCRIPTIONS = {
     "none": "no speculation: the baseline",

@@ -1,8 +1,7 @@
 """What is asked of the engine facts, and what they answer."""
 
-from dataclasses import dataclass
-
 from hwmodel.engine.versions import Version
+from hwmodel.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,11 +1,11 @@
 """Counters of an engine's /metrics, as users paste them: names normalised, identities checked."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
 from hwmodel.errors import InputError, UnknownNameError
+from hwmodel.records import dataclass
 from simulator.deployment.keys import short
 
 _PREFIXES = ("vllm:", "spec_decode_")

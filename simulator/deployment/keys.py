@@ -1,14 +1,12 @@
 """The vocabulary of the deployment file, read off the tables: for `draftcast list keys`, errors and `--set`."""
 
 import difflib
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-from pydantic import BaseModel
-from pydantic.fields import FieldInfo
-
+from hwmodel.records import dataclass
+from simulator.deployment.schema import FieldInfo, Table
 from simulator.deployment.tables import TABLES
 
 PARAMETERS = "parameters"
@@ -49,13 +47,13 @@ def known_keys() -> list[KeyInfo]:
 def key_names(table: str) -> list[str]:
     """Names of the keys directly inside `table` (dotted: "engine", "speculation.acceptance")."""
     model = _model_at(table.split("."))
-    return list(model.model_fields) if model else []
+    return list(model.fields) if model else []
 
 
 def field_at(path: list[str]) -> FieldInfo | None:
     """Declaration of the key at `path`, such as ["engine", "version"]; None where there is no such key."""
     model = _model_at(path[:-1])
-    return model.model_fields.get(path[-1]) if model else None
+    return model.fields.get(path[-1]) if model else None
 
 
 def unknown_key(path: list[str]) -> str:
@@ -76,7 +74,7 @@ def unknown_key(path: list[str]) -> str:
 
 def allowed(field: FieldInfo) -> str:
     """What a key accepts, as words: "integer from 1 to 64", "one of: a, b", "list of numbers from 0 to 1"."""
-    return _describe(field.annotation, list(field.metadata))
+    return _describe(field.annotation, field.bounds)
 
 
 def allowed_parameter() -> str:
@@ -109,26 +107,26 @@ def short(text: str, limit: int = 60) -> str:
 
 def _walk() -> Iterator[tuple[str, FieldInfo]]:
     for table, model in TABLES.items():
-        for name, field in model.model_fields.items():
+        for name, field in model.fields.items():
             yield f"{table}.{name}", field
             inner = _bare(field.annotation)
-            if isinstance(inner, type) and issubclass(inner, BaseModel):
-                yield from ((f"{table}.{name}.{key}", sub) for key, sub in inner.model_fields.items())
+            if isinstance(inner, type) and issubclass(inner, Table):
+                yield from ((f"{table}.{name}.{key}", sub) for key, sub in inner.fields.items())
 
 
-def _model_at(path: list[str]) -> type[BaseModel] | None:
+def _model_at(path: list[str]) -> type[Table] | None:
     model = TABLES.get(path[0]) if path else None
     for name in path[1:]:
-        field = model.model_fields.get(name) if model else None
+        field = model.fields.get(name) if model else None
         inner = _bare(field.annotation) if field else None
-        model = inner if isinstance(inner, type) and issubclass(inner, BaseModel) else None
+        model = inner if isinstance(inner, type) and issubclass(inner, Table) else None
     return model
 
 
 def _info(key: str, field: FieldInfo) -> KeyInfo:
-    default = "required" if field.is_required() else _default(field.default)
+    default = "required" if field.is_required else _default(field.default)
     unit = "" if key in _NO_UNIT else next((unit for end, unit in _UNITS.items() if key.endswith(end)), "")
-    return KeyInfo(key, allowed(field), default, unit, field.description or "")
+    return KeyInfo(key, allowed(field), default, unit, field.description)
 
 
 def _default(value: object) -> str:
@@ -152,33 +150,30 @@ def _bare(annotation: Any) -> Any:
     return annotation
 
 
-def _describe(annotation: Any, metadata: list[Any]) -> str:
+def _describe(annotation: Any, bounds: Mapping[str, float]) -> str:
     origin = get_origin(annotation)
     if origin is Annotated:
-        base, *more = get_args(annotation)
-        return _describe(base, metadata + [item for field in more for item in getattr(field, "metadata", [field])])
+        base, field = get_args(annotation)
+        return _describe(base, {**bounds, **field.bounds})
     if origin in (Union, UnionType):
         members = [member for member in get_args(annotation) if member is not type(None)]
-        return " or ".join(_describe(member, metadata) for member in members)
+        return " or ".join(_describe(member, bounds) for member in members)
     if origin is Literal:
         return "one of: " + ", ".join(get_args(annotation))
     if origin is tuple:
         return _describe_list(get_args(annotation))
     if annotation in (int, float):
-        return _WORDS[annotation] + _range(metadata)
+        return _WORDS[annotation] + _range(bounds)
     return _WORDS.get(annotation, "table")
 
 
 def _describe_list(members: tuple[Any, ...]) -> str:
     if members[-1] is not Ellipsis:
-        return "list [" + ", ".join(_describe(member, []) for member in members) + "]"
-    return "list, each " + _describe(members[0], [])
+        return "list [" + ", ".join(_describe(member, {}) for member in members) + "]"
+    return "list, each " + _describe(members[0], {})
 
 
-def _range(metadata: list[Any]) -> str:
-    bounds = {
-        name: getattr(item, name) for item in metadata for name in ("ge", "gt", "le", "lt") if hasattr(item, name)
-    }
+def _range(bounds: Mapping[str, float]) -> str:
     low = f" from {bounds['ge']}" if "ge" in bounds else f" above {bounds['gt']}" if "gt" in bounds else ""
     high = f" to {bounds['le']}" if "le" in bounds else f" below {bounds['lt']}" if "lt" in bounds else ""
     return low + (high if low.startswith(" from") else high.replace(" to", " up to"))

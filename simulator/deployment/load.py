@@ -1,12 +1,13 @@
 """From a TOML file or a parsed mapping to a checked `Deployment`: the one place where users' input is checked."""
 
+import functools
 import os
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic_core import SchemaValidator, ValidationError
 
 from hwmodel.errors import InputError, UnknownNameError
 from hwmodel.files import open_regular
@@ -14,6 +15,7 @@ from simulator.deployment.checks import check
 from simulator.deployment.keys import short
 from simulator.deployment.overrides import Tables, drop_own_keys, lay_over
 from simulator.deployment.problems import stated_error
+from simulator.deployment.schema import validator
 from simulator.deployment.speculation import METHODS
 from simulator.deployment.tables import LENGTH_DISTRIBUTIONS, Deployment
 
@@ -50,7 +52,7 @@ def load_deployment(
 
 def apply_overrides(deployment: Deployment, overrides: Sequence[str]) -> Deployment:
     """`deployment` with "KEY=VALUE" texts laid over it, checked again; what was stated stays stated."""
-    tables, notes = lay_over(deployment.model_dump(exclude_unset=True), overrides)
+    tables, notes = lay_over(deployment.to_dict(stated_only=True), overrides)
     changed = _validated(tables, deployment.notes + notes)
     if changed.measured and not sets_measured(overrides):
         changed._measured_on = deployment._measured_on or (deployment if changes_baseline(overrides) else None)
@@ -85,7 +87,7 @@ def with_method(deployment: Deployment, method: str) -> tuple[Deployment, tuple[
         raise UnknownNameError(f"speculation.method: got '{short(method)}', allowed: one of: {', '.join(METHODS)}")
     if method == deployment.speculation.method:
         return deployment, ()
-    tables = deployment.model_dump(exclude_unset=True)
+    tables = deployment.to_dict(stated_only=True)
     notes = drop_own_keys(tables, method)
     tables.setdefault("speculation", {})["method"] = method
     changed = _validated(tables, deployment.notes + notes)
@@ -167,8 +169,15 @@ def _validated(tables: Tables, notes: tuple[str, ...]) -> Deployment:
     if isinstance(workload, dict) and type(workload.get("concurrency")) is int:
         workload["concurrency"] = [workload["concurrency"]]  # one load is a list of one
     try:
-        deployment = Deployment.model_validate(tables, context={"notes": notes})
+        deployment: Deployment = _checker().validate_python(tables)
     except ValidationError as problems:
         raise stated_error(problems) from None
+    deployment._notes = notes
     check(deployment)
     return deployment
+
+
+@functools.cache
+def _checker() -> SchemaValidator:
+    """Built once, and only where something is checked."""
+    return validator(Deployment)

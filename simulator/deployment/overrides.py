@@ -3,12 +3,12 @@
 import re
 import tomllib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from hwmodel.errors import InputError, UnknownNameError
 from hwmodel.gpus import load_gpu
 from hwmodel.interconnects import NVLINK_CLASSES
+from hwmodel.records import dataclass
 from simulator.deployment.keys import PARAMETERS, field_at, is_list, is_text, short, unknown_key
 from simulator.deployment.speculation import FORMS
 from simulator.deployment.tables import TABLES, Deployment
@@ -140,7 +140,7 @@ def _without_index(path: list[str]) -> list[str]:
 
 def _is_known(path: list[str]) -> bool:
     if path[0] == PARAMETERS or len(path) == 1:
-        return path[0] in Deployment.model_fields
+        return path[0] in Deployment.fields
     in_free_table = path[:3] == ["speculation", "acceptance", "counters"] or path[:2] == _LAUNCH_CONFIG
     return path[0] in TABLES and (in_free_table or field_at(path) is not None)
 

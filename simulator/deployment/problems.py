@@ -4,7 +4,7 @@ import difflib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic_core import ValidationError
 
 from hwmodel.errors import InputError, UnknownNameError
 from simulator.deployment.keys import PARAMETERS, allowed, allowed_parameter, choices, field_at, short, unknown_key
@@ -67,7 +67,7 @@ def _allowed(path: list[str]) -> str:
 
 def _missing(path: list[str]) -> str:
     if len(path) == 1:
-        required = [name for name, field in TABLES[path[0]].model_fields.items() if field.is_required()]
+        required = [name for name, field in TABLES[path[0]].fields.items() if field.is_required]
         return f"missing table [{path[0]}]; it needs {', '.join(required)}"
     field: Any = field_at(path)
     return f"missing key {'.'.join(path)}; allowed: {allowed(field)} ({field.description})"

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field
+from simulator.deployment.schema import Field, Table
 
 # More drafted tokens than any engine's drafter was published with (suffix decoding's tree depth of 24 is the largest
 # default, vLLM config/speculative.py); a larger number is a slip of the keyboard.
@@ -35,27 +35,21 @@ NonNegative = Annotated[float, Field(ge=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
 DraftTokens = Annotated[int, Field(ge=0, le=MAX_DRAFT_TOKENS)]
 Count = Annotated[int, Field(ge=1, le=MAX_BATCH)]
-ScheduleRange = Annotated[tuple[Count, Count, DraftTokens], Field(strict=False)]
-
-_CONFIG = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False, defer_build=True)
+ScheduleRange = tuple[Count, Count, DraftTokens]
 
 
-class Acceptance(BaseModel):
+class Acceptance(Table):
     """Measured acceptance in exactly one form, per draft; `mean_length` may stand beside a vector as its check."""
-
-    model_config = _CONFIG
 
     per_position: tuple[Share, ...] | None = Field(
         None,
         description="share of drafts whose position i was accepted: unconditional, so it never increases",
-        strict=False,
         min_length=1,
         max_length=MAX_DRAFT_TOKENS,
     )
     conditional: tuple[Share, ...] | None = Field(
         None,
         description="share of accepted position i among drafts whose position i - 1 was accepted",
-        strict=False,
         min_length=1,
         max_length=MAX_DRAFT_TOKENS,
     )
@@ -84,10 +78,8 @@ class Acceptance(BaseModel):
         return next(name for name in FORMS if getattr(self, name) is not None)
 
 
-class Speculation(BaseModel):
+class Speculation(Table):
     """What drafts, how much, and how well."""
-
-    model_config = _CONFIG
 
     method: Method = Field("none", description="who drafts")
     num_speculative_tokens: DraftTokens | None = Field(
@@ -101,7 +93,7 @@ class Speculation(BaseModel):
     )
     draft_vocab_size: Count | None = Field(None, description="vocabulary of the drafter's head")
     schedule: tuple[ScheduleRange, ...] | None = Field(
-        None, description="[lo, hi, k]: draft k tokens at batch lo to hi, inclusive", strict=False, min_length=1
+        None, description="[lo, hi, k]: draft k tokens at batch lo to hi, inclusive", min_length=1
     )
     policy: Literal["static", "schedule", "sglang-adaptive", "optimal"] | None = Field(
         None, description="what decides k at run time; default: schedule if one is given, else static"

@@ -1,14 +1,13 @@
 """The tables of the deployment file: names, types and bounds of every key, units as in the key.
 
-Why pydantic with plain annotations only: types and single-key bounds are declared here once, and the key list of
-`draftcast list keys`, the error texts and the reading of `--set` values are generated from these declarations.
+Types and single-key bounds are declared here once; the checker, the key list of `draftcast list keys`, the error texts
+and the reading of `--set` values are generated from these declarations.
 What concerns several keys at once is in `checks`. Contract: docs/guide.md, "The deployment file".
 """
 
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field
-
+from simulator.deployment.schema import Field, Table
 from simulator.deployment.speculation import NonNegative, Share, Speculation
 
 MAX_CONCURRENCY = 100_000  # far above any max_num_seqs in use; catches a token count in the wrong key
@@ -47,15 +46,9 @@ LimitMs = Annotated[float, Field(ge=0.001, le=MAX_LIMIT_MS)]
 Weight = Annotated[float, Field(ge=0, le=10**9)]
 Minutes = Annotated[float, Field(ge=0, le=MAX_MINUTES)]
 
-# Fields are checked strictly (no "8" for 8, no true for 1) and NaN and infinity are refused. `defer_build` leaves the
-# compilation to the one schema of `Deployment`: start-up time is a requirement.
-_CONFIG = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False, defer_build=True)
 
-
-class Model(BaseModel):
+class Model(Table):
     """Which model is served."""
-
-    model_config = _CONFIG
 
     config: str = Field(description="a shipped card's name, or the path of a Hugging Face config.json", min_length=1)
     weights_gb: Annotated[float, Field(ge=0.001, le=100_000)] | None = Field(
@@ -63,10 +56,8 @@ class Model(BaseModel):
     )
 
 
-class Hardware(BaseModel):
+class Hardware(Table):
     """What it runs on. Times and rates of the AllReduce are for a message of hidden_size x 2 bytes."""
-
-    model_config = _CONFIG
 
     gpu: str = Field(description="a card's name, or the path of a TOML card", min_length=1)
     num_gpus: Gpus | None = Field(None, description="GPUs of the machine; default: as many as the parallel sizes need")
@@ -88,10 +79,8 @@ class Hardware(BaseModel):
     )
 
 
-class Engine(BaseModel):
+class Engine(Table):
     """How the engine was launched; what is absent is as that version of the engine does it."""
-
-    model_config = _CONFIG
 
     launch: str | None = Field(None, description="launch command, or path of a unit, compose file or manifest")
     name: Literal["vllm", "sglang"] = Field("vllm", description="the serving engine")
@@ -114,28 +103,23 @@ class Engine(BaseModel):
         None, description="which steps replay a captured graph"
     )
     cudagraph_capture_sizes: tuple[Tokens, ...] | None = Field(
-        None, description="captured token counts", strict=False, max_length=1024
+        None, description="captured token counts", max_length=1024
     )
     async_scheduling: bool | None = Field(None, description="the next step is scheduled while one runs")
     model_runner: Literal["v1", "v2"] | None = Field(None, description="vLLM's GPU model runner")
     enforce_eager: bool = Field(False, description="no captured graphs at all")
 
 
-class Workload(BaseModel):
+class Workload(Table):
     """What the users send. Mean context in decode is input_tokens + output_tokens / 2."""
-
-    model_config = _CONFIG
 
     concurrency: tuple[Users, ...] = Field(
         (1, 4, 16, 64),
         description="requests in flight, each to be predicted",
-        strict=False,
         min_length=1,
         max_length=64,
     )
-    weights: tuple[Weight, ...] | None = Field(
-        None, description="how much each concurrency counts; default: equal", strict=False
-    )
+    weights: tuple[Weight, ...] | None = Field(None, description="how much each concurrency counts; default: equal")
     input_tokens: Tokens = Field(1000, description="mean prompt length")
     output_tokens: Tokens = Field(1000, description="mean output length")
     length_distribution: str = Field("fixed", description="fixed, lognormal, or the path of a file of lengths")
@@ -153,10 +137,8 @@ class Workload(BaseModel):
         return self.input_tokens + self.output_tokens / 2
 
 
-class Objective(BaseModel):
+class Objective(Table):
     """What counts as better."""
-
-    model_config = _CONFIG
 
     maximise: Literal["throughput", "tpot", "goodput"] = Field("throughput", description="the figure to improve")
     tpot_ms_max: LimitMs | None = Field(None, description="longest acceptable time per output token")
@@ -165,10 +147,8 @@ class Objective(BaseModel):
     min_probability_faster: Share = Field(0.8, description="how sure a recommendation must be")
 
 
-class Restart(BaseModel):
+class Restart(Table):
     """What trying it costs."""
-
-    model_config = _CONFIG
 
     outage_min: Minutes | None = Field(None, description="from stop to serving again")
     replicas: Users = Field(1, description="with more than one, a rolling restart costs capacity, not an outage")
@@ -178,19 +158,15 @@ class Restart(BaseModel):
     )
 
 
-class ParameterPrior(BaseModel):
+class ParameterPrior(Table):
     """A log-normal prior in place of the shipped one."""
-
-    model_config = _CONFIG
 
     median: Annotated[float, Field(gt=0)] = Field(description="median of the log-normal prior")
     log_sd: Annotated[float, Field(ge=0, le=5)] = Field(description="standard deviation of the logarithm")
 
 
-class Costs(BaseModel):
+class Costs(Table):
     """Prices and the training of a draft head."""
-
-    model_config = _CONFIG
 
     gpu_hour_price: Annotated[float, Field(ge=0, le=MAX_PRICE)] | None = Field(
         None, description="price of one GPU for one hour, in currency"
@@ -207,10 +183,8 @@ class Costs(BaseModel):
     )
 
 
-class Measured(BaseModel):
+class Measured(Table):
     """One fact about the running baseline."""
-
-    model_config = _CONFIG
 
     concurrency: Users = Field(description="requests in flight when it was measured")
     tpot_ms: StepMs | None = Field(None, description="mean time per output token")
@@ -228,28 +202,21 @@ class Measured(BaseModel):
     )
 
 
-class Deployment(BaseModel):
+class Deployment(Table):
     """A whole deployment file, checked. Make one with `load_deployment`: it also runs the cross-key checks."""
-
-    model_config = ConfigDict(**{**_CONFIG, "defer_build": False})
 
     model: Model = Field(description="which model is served")
     hardware: Hardware = Field(description="what it runs on")
-    engine: Engine = Field(Engine.model_construct(), description="how the engine was launched")
-    speculation: Speculation = Field(Speculation.model_construct(), description="what drafts, how much, how well")
-    workload: Workload = Field(Workload.model_construct(), description="what the users send")
-    objective: Objective = Field(Objective.model_construct(), description="what counts as better")
-    restart: Restart = Field(Restart.model_construct(), description="what trying it costs")
+    engine: Engine = Field(Engine(), description="how the engine was launched")
+    speculation: Speculation = Field(Speculation(), description="what drafts, how much, how well")
+    workload: Workload = Field(Workload(), description="what the users send")
+    objective: Objective = Field(Objective(), description="what counts as better")
+    restart: Restart = Field(Restart(), description="what trying it costs")
     parameters: dict[str, float | ParameterPrior] = Field({}, description="model parameters in place of their priors")
-    costs: Costs = Field(Costs.model_construct(), description="prices and the training of a draft head")
-    measured: tuple[Measured, ...] = Field((), description="facts about the running baseline", strict=False)
+    costs: Costs = Field(Costs(), description="prices and the training of a draft head")
+    measured: tuple[Measured, ...] = Field((), description="facts about the running baseline")
     _notes: tuple[str, ...] = ()
     _measured_on: "Deployment | None" = None
-
-    def model_post_init(self, context: Any, /) -> None:
-        """Take over the notes of the loading from the validation context."""
-        if isinstance(context, dict):
-            self._notes = tuple(context.get("notes", ()))
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -273,7 +240,7 @@ class Deployment(BaseModel):
         return self.hardware.num_gpus or self.num_gpus_used
 
 
-TABLES: dict[str, type[BaseModel]] = {
+TABLES: dict[str, type[Table]] = {
     "model": Model,
     "hardware": Hardware,
     "engine": Engine,

@@ -397,8 +397,8 @@ def test_overrides_on_a_loaded_deployment_keep_what_was_stated() -> None:
     changed = apply_overrides(load_deployment(REFERENCE), ["workload.concurrency=2", "engine.max_num_seqs=64"])
     assert changed.workload.concurrency == (2,)
     assert (changed.workload.kind, changed.engine.max_num_seqs) == ("reasoning", 64)
-    assert "concurrency" in changed.workload.model_fields_set
-    assert "weights" not in changed.workload.model_fields_set
+    assert "concurrency" in changed.workload.stated
+    assert "weights" not in changed.workload.stated
 
 
 def test_every_key_has_a_meaning_a_type_and_is_reached_by_an_override() -> None:

@@ -212,7 +212,7 @@ def test_whatif_to_another_gpu_does_not_take_the_facts_of_this_machine_along() -
     fresh = load_deployment(
         {
             name: table
-            for name, table in load_deployment(REFERENCE).model_dump(exclude_unset=True).items()
+            for name, table in load_deployment(REFERENCE).to_dict(stated_only=True).items()
             if name != "measured"
         },
         ["hardware.gpu=b200", "hardware.interconnect=nvswitch"],
