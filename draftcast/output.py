@@ -13,7 +13,7 @@ from draftcast.text import one_line
 def show(result: Mapping[str, Any], *, as_json: bool, view: str) -> None:
     """Prints `result`: as strict JSON, or by the `render` function of `draftcast.render.<view>`.
 
-    The view is imported only for a human reader.
+    The view is imported only for a human reader, since the tables' library costs more start-up time than a prediction.
     """
     if as_json:
         click.echo(to_json(result))

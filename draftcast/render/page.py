@@ -1,21 +1,23 @@
 """The page that results are written on: sentences, lists and tables on stdout, as wide as the terminal allows.
 
-Plain text apart from bold and colour, which only a terminal gets: a model's name is printed as it is written.
+Markup, emoji codes and highlighting are off, so a model's name is printed as it is written, whatever it holds.
 """
 
 import os
-import sys
 import textwrap
 from collections.abc import Iterable, Sequence
+from typing import Literal
 
-import click
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
-from draftcast.render.columns import laid_out
 from draftcast.text import one_line
 
 MAX_TEXT_WIDTH = 100  # longer lines of prose are hard to read
 MIN_WIDTH = 80  # below it tables would lose digits: a narrow terminal breaks their lines instead
-STANDARD_STREAMS = (0, 1, 2)
+CELL_PADDING = (0, 1)
 
 
 class Page:
@@ -23,17 +25,18 @@ class Page:
 
     def __init__(self) -> None:
         """A page on the current stdout."""
-        plain = bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") in ("dumb", "unknown")
-        self._colour = False if plain else None  # None: click leaves it out where stdout is no terminal
-        self.width = max(_terminal_width(), MIN_WIDTH)
+        self.console = Console(
+            markup=False, emoji=False, highlight=False, color_system=None if os.environ.get("NO_COLOR") else "auto"
+        )
+        self.console.width = max(self.console.width, MIN_WIDTH)
 
     def headline(self, text: str) -> None:
         """The answer, in bold."""
-        self._print(self._wrap(text), bold=True)
+        self._print(self._wrap(text), "bold")
 
     def heading(self, text: str) -> None:
         """The start of a section."""
-        self._print("\n" + one_line(text), bold=True, colour="cyan")
+        self._print("\n" + one_line(text), "bold cyan")
 
     def text(self, text: str) -> None:
         """A paragraph."""
@@ -52,12 +55,16 @@ class Page:
 
     def verbatim(self, text: str) -> None:
         """Text to copy: one unbroken line, however long."""
-        self._print("  " + one_line(text))
+        self.console.print(Text("  " + one_line(text)), soft_wrap=True)
 
     def table(self, columns: Sequence[str], rows: Iterable[Sequence[str]], num_texts: int = 1) -> None:
         """A table whose first `num_texts` columns are text and whose others are numbers, which are never broken."""
-        texts = [index < num_texts for index in range(len(columns))]
-        self._table(columns, rows, right=[not text for text in texts], wraps=texts)
+        table = Table(box=SIMPLE_HEAD, padding=CELL_PADDING, collapse_padding=True, pad_edge=False, show_edge=False)
+        for index, column in enumerate(columns):
+            text = index < num_texts
+            side: Literal["left", "right"] = "left" if text else "right"
+            table.add_column(one_line(column), justify=side, overflow="fold", no_wrap=not text or num_texts == 1)
+        self._table(table, rows)
 
     def lines(self, items: Iterable[str]) -> None:
         """One name a line and nothing else, so that other tools can read them."""
@@ -67,52 +74,27 @@ class Page:
     def definitions(self, items: Iterable[tuple[str, str]]) -> None:
         """A term and, indented below it, what it means."""
         for term, meaning in items:
-            self._print(one_line(term), bold=True)
+            self._print(one_line(term), "bold")
             self._print(self._wrap(meaning, "    ", "    "))
 
     def words(self, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-        """A table of texts; all but the first column are broken where the page is too narrow."""
-        self._table(columns, rows, right=[False] * len(columns), wraps=[index > 0 for index in range(len(columns))])
+        """A table of texts; the last column takes the width that is left."""
+        table = Table(box=SIMPLE_HEAD, padding=CELL_PADDING, collapse_padding=True, pad_edge=False, show_edge=False)
+        for index, column in enumerate(columns):
+            table.add_column(one_line(column), overflow="fold", no_wrap=index == 0)
+        self._table(table, rows)
 
-    def _table(
-        self, columns: Sequence[str], rows: Iterable[Sequence[str]], *, right: Sequence[bool], wraps: Sequence[bool]
-    ) -> None:
-        cells = [[one_line(cell) for cell in row] for row in (columns, *rows)]
-        head, body, width = laid_out(cells[0], cells[1:], right, wraps, self.width)
-        self._print("")
-        for line in head:
-            self._print(line, bold=True)
-        for line in (_rule() * width, *body):
-            self._print(line)
+    def _table(self, table: Table, rows: Iterable[Sequence[str]]) -> None:
+        for row in rows:
+            table.add_row(*(one_line(cell) for cell in row))
+        self.console.print()
+        self.console.print(table)
 
     def _wrap(self, text: str, first: str = "", rest: str = "") -> str:
-        width = min(self.width, MAX_TEXT_WIDTH)
+        width = min(self.console.width, MAX_TEXT_WIDTH)
         return textwrap.fill(
             one_line(text), width, initial_indent=first, subsequent_indent=rest, break_on_hyphens=False
         )
 
-    def _print(self, text: str, *, bold: bool = False, colour: str | None = None) -> None:
-        styled = click.style(text, fg=colour, bold=True) if bold else text
-        click.echo(styled, color=self._colour)
-
-
-def _rule() -> str:
-    """The character that lines are drawn with, where stdout has it."""
-    try:
-        "─".encode(getattr(sys.stdout, "encoding", None) or "utf-8")
-    except UnicodeEncodeError:
-        return "-"
-    return "─"
-
-
-def _terminal_width() -> int:
-    """Columns as COLUMNS says, else of the terminal that any standard stream is on (stdout may be a pager), else 80."""
-    stated = os.environ.get("COLUMNS", "")
-    if stated.isdecimal() and int(stated):
-        return int(stated)
-    for stream in STANDARD_STREAMS:
-        try:
-            return os.get_terminal_size(stream).columns or MIN_WIDTH
-        except (OSError, ValueError):
-            continue
-    return MIN_WIDTH
+    def _print(self, text: str, style: str = "") -> None:
+        self.console.print(Text(text, style=style), soft_wrap=True)

@@ -179,6 +179,7 @@ def test_the_main_path_loads_nothing_that_it_does_not_need(reference_case: Path,
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=CHECKOUT)
     loaded = set(done.stdout.rpartition("MODULES")[2].split())
     assert loaded.isdisjoint(NOT_ON_THE_PATH)
+    assert ("rich" in loaded) == (form == "page")
 
 
 def test_the_flag_keeps_what_the_launch_said(run: Run) -> None:

@@ -13,7 +13,7 @@ from draftcast.cli import COMMANDS
 
 Run = Callable[..., Result]
 CHECKOUT = Path(__file__).parent.parent.parent
-HEAVY = ("numpy", "scipy", "pydantic", "simpy", "requests", "yaml")
+HEAVY = ("numpy", "scipy", "pydantic", "simpy", "requests", "rich", "yaml")
 
 
 def modules_after(code: str) -> set[str]:

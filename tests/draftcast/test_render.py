@@ -1,15 +1,9 @@
-import contextlib
-import io
 from collections.abc import Callable
 from typing import Any
 
-import click
 import pytest
-from click.testing import CliRunner
 
-from draftcast.cli import cli
 from draftcast.output import show, to_json
-from draftcast.render.page import Page
 
 Show = Callable[[dict[str, Any], str], list[str]]
 
@@ -229,28 +223,6 @@ def test_pages_fit_80_columns_and_end_no_line_in_an_escape(result: dict[str, Any
     lines = page(result, view)
     assert max(map(len, lines)) <= 80
     assert "\x1b" not in "".join(lines)
-
-
-def test_only_a_terminal_gets_bold_letters(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("NO_COLOR", raising=False)
-    monkeypatch.setenv("TERM", "xterm")
-    plain, styled = (CliRunner().invoke(cli, ["list", "methods"], color=colour).output for colour in (False, True))
-    assert "\x1b" not in plain
-    assert "\x1b[1mname" in styled
-    assert click.unstyle(styled) == plain
-
-
-@pytest.mark.parametrize(("name", "value"), [("NO_COLOR", "1"), ("TERM", "dumb")])
-def test_a_terminal_without_colour_gets_plain_text(name: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(name, value)
-    assert "\x1b" not in CliRunner().invoke(cli, ["list", "methods"], color=True).output
-
-
-def test_lines_are_drawn_with_what_the_output_has() -> None:
-    with io.TextIOWrapper(io.BytesIO(), encoding="ascii") as ascii_only, contextlib.redirect_stdout(ascii_only):
-        Page().table(("a", "b"), [("1", "2")])
-        ascii_only.flush()
-        assert ascii_only.buffer.getvalue() == b"\na  b\n----\n1  2\n"
 
 
 def test_names_from_outside_are_printed_as_they_are_written(page: Show) -> None:
