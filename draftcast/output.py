@@ -25,6 +25,19 @@ def show(result: Mapping[str, Any], *, as_json: bool, view: str) -> None:
         click.echo(f"note: {note}", err=True)
 
 
+def write_json(result: Mapping[str, Any], path: str) -> None:
+    """Writes `result` as one JSON object; the file appears under its name only when it is complete."""
+    from simulator.files import WholeFile
+
+    file = WholeFile(path)
+    try:
+        file.file.write(to_json(result) + "\n")
+        file.complete()
+    except BaseException:
+        file.discard()
+        raise
+
+
 def to_json(result: Mapping[str, Any]) -> str:
     """`result` as one JSON object in one line of ASCII; NaN and infinity are a bug and raise ValueError."""
     return json.dumps(result, allow_nan=False)

@@ -1,7 +1,9 @@
 """Files that the user points at: texts read with one-line errors and a limit, and where a run may write."""
 
+import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import IO
 
 from hwmodel.errors import InputError
 from hwmodel.files import open_regular
@@ -24,6 +26,29 @@ def read_text(path: str) -> str:
         return content.decode()
     except UnicodeDecodeError as error:
         raise InputError(f"{path} is not UTF-8 text (byte {error.start}); allowed: a text file") from error
+
+
+class WholeFile:
+    """A text file that appears under its name only when it is complete; nothing is left of it after an error."""
+
+    def __init__(self, path: str) -> None:
+        """Opens a file beside `path`; `InputError` where that cannot be written."""
+        self.path, self._part = Path(path), Path(f"{path}.part")
+        try:
+            self.file: IO[str] = self._part.open("w", encoding="utf-8", newline="")
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise InputError(f"cannot write {path}: {reason}; allowed: a path in an existing folder") from error
+
+    def complete(self) -> None:
+        """The file stands under its name."""
+        self.file.close()
+        os.replace(self._part, self.path)
+
+    def discard(self) -> None:
+        """Nothing is left of it."""
+        self.file.close()
+        self._part.unlink(missing_ok=True)
 
 
 def check_outputs(outputs: Mapping[str, str | None], inputs: Iterable[str] = ()) -> None:

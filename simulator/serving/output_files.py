@@ -3,10 +3,11 @@
 from collections.abc import Callable
 from types import TracebackType
 
+from simulator.files import WholeFile
 from simulator.perfetto import TraceWriter
 from simulator.serving.arms import Progress, ProgressObserver
 from simulator.serving.engine import Observer
-from simulator.serving.records import RecordWriter, WholeFile
+from simulator.serving.records import RecordWriter
 from simulator.serving.serving_trace import ArmTrace
 
 _JSON_LINES = (".jsonl", ".ndjson")

@@ -2,14 +2,11 @@
 
 import csv
 import json
-import os
 from collections.abc import Callable
-from pathlib import Path
 from typing import IO, Any
 
 from numpy.typing import NDArray
 
-from hwmodel.errors import InputError
 from simulator.serving.request import NEVER, Request
 
 COLUMNS = (
@@ -35,29 +32,6 @@ COLUMNS = (
     "preemptions",
     "attempts",
 )
-
-
-class WholeFile:
-    """A text file that appears under its name only when it is complete; nothing is left of it after an error."""
-
-    def __init__(self, path: str) -> None:
-        """Opens a file beside `path`; `InputError` where that cannot be written."""
-        self.path, self._part = Path(path), Path(f"{path}.part")
-        try:
-            self.file: IO[str] = self._part.open("w", encoding="utf-8", newline="")
-        except (OSError, ValueError) as error:
-            reason = getattr(error, "strerror", None) or error
-            raise InputError(f"cannot write {path}: {reason}; allowed: a path in an existing folder") from error
-
-    def complete(self) -> None:
-        """The file stands under its name."""
-        self.file.close()
-        os.replace(self._part, self.path)
-
-    def discard(self) -> None:
-        """Nothing is left of it."""
-        self.file.close()
-        self._part.unlink(missing_ok=True)
 
 
 class RecordWriter:
