@@ -5,6 +5,9 @@ was accepted. It comes from what the deployment file states in any of its forms 
 interval from the data behind it, or from a wide prior by method and kind of text (`acceptance_priors`).
 """
 
+from collections.abc import Iterator
+from dataclasses import replace
+
 import numpy as np
 
 from hwmodel.errors import InputError
@@ -35,6 +38,7 @@ from simulator.summary import median
 
 PARALLEL_METHODS = ("dflash", "dspark", "p_eagle")  # draft a block in one pass: nothing is known beyond the block
 PARALLEL_BLOCK_TOKENS = 16  # largest published block (DFlash, arXiv 2602.06036)
+_SEEDS = 2**62
 ALWAYS_DRAFTING_VARIANT = "mrv2"  # vLLM's runner V2 fills missing n-gram drafts with the last token
 
 
@@ -49,6 +53,13 @@ class AcceptanceDraws:
     source: str  # one plain sentence
     is_prior: bool
     notes: tuple[str, ...]
+    # The same for drafts of 1, 2, ... k_max tokens, where it was counted for each: longer drafts are rarer, because
+    # what they accept are the places where the next draft would have been.
+    by_length: "tuple[AcceptanceDraws, ...]" = ()
+
+    def for_length(self, num_speculative_tokens: int) -> "AcceptanceDraws":
+        """The acceptance of drafts of that length: its own where it was counted, else this one."""
+        return self.by_length[num_speculative_tokens - 1] if 0 < num_speculative_tokens <= len(self.by_length) else self
 
 
 @dataclass(frozen=True)
@@ -97,9 +108,24 @@ def acceptance_draws(  # noqa: PLR0913 - the public question in its own words
     evidence = evidence_of(spec.acceptance, spec, workload)
     _refuse_beyond_block(asked, evidence.at_k)
     notes = evidence.notes
+    if evidence.variant not in (None, ngram_variant) and ngram_variant is not None:
+        notes += (f"the replay is of the n-gram search {evidence.variant}, this engine's is {ngram_variant}",)
+    seed = int(rng.integers(_SEEDS)) if evidence.replay and spec.method in LOOKUP_METHODS else None
     probability, note = _stated_probability(asked, evidence)
     rows = _vector_rows(asked, evidence) if evidence.conditional is not None else _scalar_rows(asked, evidence)
-    return _result(asked, PriorDraws(rows, probability, notes + note), evidence.source, is_prior=False)
+    found = _result(asked, PriorDraws(rows, probability, notes + note), evidence.source, is_prior=False)
+    return found if seed is None else replace(found, by_length=tuple(_by_length(asked, seed)))
+
+
+def _by_length(asked: _Asked, seed: int) -> Iterator[AcceptanceDraws]:
+    """A replay's acceptance of drafts of 1 to k_max tokens; equal generators, so that lengths compare draw by draw."""
+    spec = asked.speculation
+    assert spec.acceptance is not None, "a replay is a stated acceptance"
+    for length in range(1, asked.k_max + 1):
+        own = replace(asked, k_max=length, rng=np.random.default_rng(seed))
+        found = evidence_of(spec.acceptance, spec, asked.workload, length)
+        probability, _ = _stated_probability(own, found)
+        yield _result(own, PriorDraws(_vector_rows(own, found), probability, ()), found.source, is_prior=False)
 
 
 def _prior(asked: _Asked) -> AcceptanceDraws:
@@ -155,11 +181,13 @@ def _stated_probability(asked: _Asked, evidence: Evidence) -> tuple[Array, tuple
         drawn = lookup_probability(asked.speculation, asked.workload, asked.context_tokens, asked.num_draws, asked.rng)
         note = f"acceptance is per draft; the share of steps with a draft is not stated: prior, about {drawn[-1]:.0%}"
         return drawn, (note,)
-    if share in (0.0, 1.0):
+    if evidence.step_trials is not None:
+        worth = np.full((asked.num_draws, 1), evidence.step_trials)
+    elif share in (0.0, 1.0):
         return np.full(asked.num_draws + 1, share), ()
-    drafts = _drafts(asked, evidence)
-    kappa = _kappa(asked, evidence)
-    worth = effective_trials(np.array([drafts / share]), _requests(evidence), kappa)
+    else:
+        trials = np.array([_drafts(asked, evidence) / share])
+        worth = effective_trials(trials, _requests(evidence), _kappa(asked, evidence))
     drawn = share_draws(asked.rng, np.array([share]), worth, asked.rng.standard_normal((asked.num_draws, 1)))
     return np.append(drawn[:, 0], share), ()
 
@@ -192,8 +220,11 @@ def _vector_rows(asked: _Asked, evidence: Evidence) -> Array:
     survival = unconditional(point)
     trials = _drafts(asked, evidence) * np.concatenate(([1.0], survival[:-1]))
     kappa, requests = _kappa(asked, evidence), _requests(evidence)
-    worth = effective_trials(trials, requests, kappa)
-    typical = effective_trials(trials, requests, median(kappa)[None])[0]
+    if evidence.trials is not None:
+        worth, typical = np.tile(evidence.trials, (num_draws, 1)), evidence.trials
+    else:
+        worth = effective_trials(trials, requests, kappa)
+        typical = effective_trials(trials, requests, median(kappa)[None])[0]
     # What the sampling of requests adds moves all positions together; the binomial part does not.
     shared = 1.0 - np.divide(typical, trials, out=np.ones_like(trials), where=trials > 0)
     drawn = share_draws(asked.rng, point, worth, shared_normals(asked.rng, num_draws, shared))

@@ -1,12 +1,14 @@
 """What a stated `acceptance` says, whatever its form: shares, how much data is behind them, and in which words."""
 
+from collections.abc import Iterator
+from dataclasses import replace
 from math import ceil
 
 import numpy as np
 
 from hwmodel.errors import InputError
 from hwmodel.records import dataclass
-from simulator.acceptance_replay import Counted, read_replay
+from simulator.acceptance_replay import Counted, Replayed, read_replay
 from simulator.acceptance_shapes import Array, conditional_of, unconditional
 from simulator.deployment.counters import Counters, read_counters
 from simulator.deployment.keys import short
@@ -14,6 +16,7 @@ from simulator.deployment.speculation import LOOKUP_METHODS, MAX_DRAFT_TOKENS, A
 from simulator.deployment.tables import Workload
 
 _VARIABLE_LENGTH = 0.01  # relative distance of tokens per draft from a whole number that is not rounding
+_SAME_CONTEXT = 2.0  # factor between contexts up to which a replay is taken as of the workload
 _DRAFTS_EVERY_STEP = 0.98  # model drafters below this share of steps were switched off part of the time
 
 
@@ -29,6 +32,10 @@ class Evidence:
     draft_probability: float | None = None
     num_requests: float | None = None
     heterogeneity: float | None = None
+    trials: Array | None = None  # (k,) independent trials behind each c_i, where the source says; else from requests
+    step_trials: float | None = None  # the same of the draft probability
+    replay: str | None = None  # path of the replay, which also tells how drafts change with their length
+    variant: str | None = None  # the n-gram search that was replayed
     notes: tuple[str, ...] = ()
 
     def vector(self) -> Array:
@@ -43,8 +50,13 @@ class Evidence:
         return self.accepted or 0.0
 
 
-def evidence_of(acceptance: Acceptance, speculation: Speculation, workload: Workload) -> Evidence:
-    """The evidence that `acceptance` states, its traps handled; InputError where it cannot mean what it says."""
+def evidence_of(
+    acceptance: Acceptance, speculation: Speculation, workload: Workload, draft_length: int | None = None
+) -> Evidence:
+    """The evidence that `acceptance` states, its traps handled; InputError where it cannot mean what it says.
+
+    `draft_length` asks a replay about drafts of another length than the deployment's.
+    """
     form, method = acceptance.form, speculation.method
     if form in ("per_position", "conditional"):
         found = _from_vector(acceptance)
@@ -56,13 +68,15 @@ def evidence_of(acceptance: Acceptance, speculation: Speculation, workload: Work
     elif form == "counters":
         found = _from_counters(read_counters(acceptance.counters or {}), speculation, workload)
     else:
-        found = _from_counted(read_replay(acceptance.replay or "", speculation.num_speculative_tokens), workload)
+        found = _from_replay(acceptance.replay or "", speculation, workload, draft_length)
     return _completed(found, acceptance, method)
 
 
 def _completed(found: Evidence, acceptance: Acceptance, method: str) -> Evidence:
     """`found` with what the other keys of `acceptance` state, and with the note that text lookup needs."""
     probability, notes = found.draft_probability, found.notes
+    # What the user says about the requests wins over what a replay found about them.
+    stated = acceptance.num_requests is not None or acceptance.heterogeneity is not None
     if acceptance.draft_probability is not None:
         probability = acceptance.draft_probability
     elif method not in LOOKUP_METHODS:
@@ -80,6 +94,10 @@ def _completed(found: Evidence, acceptance: Acceptance, method: str) -> Evidence
         draft_probability=probability,
         num_requests=acceptance.num_requests or found.num_requests,
         heterogeneity=acceptance.heterogeneity,
+        trials=None if stated else found.trials,
+        step_trials=None if stated else found.step_trials,
+        replay=found.replay,
+        variant=found.variant,
         notes=notes,
     )
 
@@ -143,8 +161,33 @@ def _from_counters(counters: Counters, speculation: Speculation, workload: Workl
     )
 
 
+def _from_replay(path: str, speculation: Speculation, workload: Workload, draft_length: int | None) -> Evidence:
+    counted = read_replay(path, draft_length or speculation.num_speculative_tokens)
+    if not counted.drafts and speculation.method not in LOOKUP_METHODS:
+        raise InputError(f"speculation.acceptance.replay: no draft in '{short(path)}', allowed: at least one")
+    notes = tuple(_differences(counted, speculation, workload))
+    return replace(_from_counted(counted, workload), replay=path, notes=notes)
+
+
+def _differences(counted: Counted, speculation: Speculation, workload: Workload) -> Iterator[str]:
+    """Where the replay was of something else than the deployment."""
+    replayed = counted.replayed or Replayed()
+    if replayed.method not in (None, speculation.method):
+        yield f"the replay is of {replayed.method}, the deployment drafts with {speculation.method}"
+    elif replayed.lookup_range not in (None, speculation.lookup_range):
+        low, high = replayed.lookup_range or (0, 0)
+        ours = "{} to {}".format(*speculation.lookup_range)
+        yield f"the replay is of matches of {low} to {high} tokens, the deployment's are of {ours}"
+    mean = workload.input_tokens + workload.output_tokens / 2
+    if counted.context_tokens and not 1 / _SAME_CONTEXT <= mean / counted.context_tokens <= _SAME_CONTEXT:
+        yield (
+            f"the replay's steps had {counted.context_tokens:,.0f} tokens of context on average, the workload's have "
+            f"{mean:,.0f}: drafts are found more often in longer contexts"
+        )
+
+
 def _from_counted(counted: Counted, workload: Workload) -> Evidence:
-    survival = np.array(counted.survivors) / counted.drafts
+    survival = np.array(counted.survivors) / (counted.drafts or 1.0)
     return Evidence(
         f"{counted.source} ({counted.drafts:g} drafts), {_numbers(tuple(survival))} by position",
         conditional=conditional_of(survival),
@@ -152,6 +195,9 @@ def _from_counted(counted: Counted, workload: Workload) -> Evidence:
         num_drafts=counted.drafts,
         draft_probability=_probability(counted),
         num_requests=counted.num_requests or _requests(counted, float(survival.sum()), workload),
+        trials=None if counted.trials is None else np.array(counted.trials),
+        step_trials=counted.step_trials,
+        variant=counted.replayed.variant if counted.replayed else None,
     )
 
 

@@ -1,7 +1,7 @@
 """Reading what `draftcast replay` wrote: acceptance counted offline, by draft length."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from typing import Any
 
@@ -18,34 +18,92 @@ _WHERE = "speculation.acceptance.replay"
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """Pooled counts: `survivors` of positions 1..k among `drafts`, in `steps` decode steps."""
+    """Pooled counts: `survivors` of positions 1..k among `drafts`, in `steps` decode steps.
+
+    `trials` and `step_trials` say how many independent trials the acceptance at each position given the one before, and
+    the share of steps with a draft, are worth, requests being what differs; None where the source does not tell.
+    """
 
     drafts: float
     survivors: tuple[float, ...]
     steps: float | None
     num_requests: float | None
     source: str
+    trials: tuple[float, ...] | None = None
+    step_trials: float | None = None
+    context_tokens: float | None = None  # mean over the steps
+    replayed: "Replayed | None" = None
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """How a replay was set, as far as its file tells."""
+
+    method: str | None = None
+    variant: str | None = None
+    lookup_range: tuple[int, int] | None = None
 
 
 def read_replay(path: str, num_speculative_tokens: int | None) -> Counted:
-    """Counts of a replay: those of the k asked for, positions beyond it from larger k; without that k, all pooled."""
-    results = [_Result.of(item, path) for item in _results(path)]
-    asked = [result for result in results if result.k == num_speculative_tokens]
+    """Counts of a replay: those of the k asked for, positions beyond it from larger k; all pooled where none is asked.
+
+    A k that was not replayed takes the counts of the nearest one, since drafts are rarer the longer they are.
+    Without any draft in all its steps the method never drafts on such text, which is an answer too.
+    """
+    parsed = _parsed(path)
+    results = [_Result.of(item, path) for item in parsed["results"]]
+    asked = _nearest(results, num_speculative_tokens)
     first = asked or results
     drafts, steps = sum(result.drafts for result in first), sum(result.steps for result in first)
-    if not drafts:
-        raise InputError(f"{_WHERE}: no draft in '{short(path)}', allowed: at least one")
+    if not steps:
+        raise InputError(f"{_WHERE}: no decode step in '{short(path)}', allowed: at least one")
     survivors: list[float] = []
+    trials: list[float | None] = []
     for position in range(max(result.k for result in results)):
         pool = [item for item in first if item.k > position] or [item for item in results if item.k > position]
         before = sum(item.before(position) for item in pool)
         share = sum(item.accepted[position] for item in pool) / before if before else 0.0
         survivors.append((survivors[-1] if survivors else drafts) * share)
-    which = f"k = {asked[0].k}" if asked else "all k"
-    return Counted(drafts, tuple(survivors), steps, None, f"replay '{short(path)}', {which}")
+        trials.append(_least(None if item.trials is None else item.trials[position] for item in pool))
+    return Counted(
+        drafts,
+        tuple(survivors),
+        steps,
+        _least(item.num_requests for item in first),
+        f"replay '{short(path)}', {f'k = {asked[0].k}' if asked else 'all k'}",
+        trials=None if None in trials else tuple(value or 0.0 for value in trials),
+        step_trials=_least(item.step_trials for item in first),
+        context_tokens=_least(item.context_tokens for item in first),
+        replayed=_replayed(parsed.get("inputs")),
+    )
 
 
-def _results(path: str) -> list[Any]:
+def _nearest(results: "list[_Result]", k: int | None) -> "list[_Result]":
+    """The results of k, else of the nearest k, the larger of two; none where no k is asked for."""
+    if k is None:
+        return []
+    nearest = min((result.k for result in results), key=lambda other: (abs(other - k), -other))
+    return [result for result in results if result.k == nearest]
+
+
+def _least(values: Iterable[float | None]) -> float | None:
+    """The smallest value, since replays of one text for several k add no data; None where one is missing."""
+    known = list(values)
+    return None if None in known else min(value for value in known if value is not None)
+
+
+def _replayed(inputs: Any) -> Replayed:
+    given = inputs if isinstance(inputs, Mapping) else {}
+    method, variant = given.get("method"), given.get("variant")
+    low, high = given.get("prompt_lookup_min"), given.get("prompt_lookup_max")
+    return Replayed(
+        method if isinstance(method, str) else None,
+        variant if isinstance(variant, str) else None,
+        (low, high) if type(low) is int and type(high) is int else None,
+    )
+
+
+def _parsed(path: str) -> Mapping[str, Any]:
     try:
         with open_regular(path) as file:
             data = file.read(_MAX_REPLAY_BYTES + 1)
@@ -55,9 +113,9 @@ def _results(path: str) -> list[Any]:
     except (ValueError, RecursionError):
         raise InputError(f"{_WHERE}: '{short(path)}' is not JSON, allowed: what draftcast replay -o wrote") from None
     results = parsed.get("results") if isinstance(parsed, Mapping) else None
-    if not isinstance(results, list) or not results:
+    if not isinstance(parsed, Mapping) or not isinstance(results, list) or not results:
         raise InputError(f"{_WHERE}: no results in '{short(path)}', allowed: what draftcast replay -o wrote")
-    return results
+    return parsed
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +126,10 @@ class _Result:
     steps: float
     drafts: float
     accepted: tuple[float, ...]
+    num_requests: float | None = None
+    trials: tuple[float, ...] | None = None
+    step_trials: float | None = None
+    context_tokens: float | None = None
 
     @classmethod
     def of(cls, item: Any, path: str) -> "_Result":
@@ -86,11 +148,26 @@ class _Result:
                 f"{_WHERE}: entry k = {k} of '{short(path)}' has {short(str(chain))} as steps, drafts and accepted, "
                 "allowed: k positions, never increasing"
             )
-        return cls(k, steps, drafts, tuple(survivors))
+        trials = entry.get("effective_drafts_per_position")
+        counted = isinstance(trials, list) and len(trials) == k and all(map(_is_count, trials))
+        return cls(
+            k,
+            steps,
+            drafts,
+            tuple(survivors),
+            _count_or_none(entry.get("num_requests")) or None,
+            tuple(trials) if isinstance(trials, list) and counted else None,
+            _count_or_none(entry.get("effective_steps")),
+            _count_or_none(entry.get("mean_context_tokens")),
+        )
 
     def before(self, position: int) -> float:
         """Drafts whose positions before `position` (from 0) were all accepted."""
         return self.accepted[position - 1] if position else self.drafts
+
+
+def _count_or_none(value: Any) -> float | None:
+    return float(value) if _is_count(value) else None
 
 
 def _is_count(value: Any) -> bool:

@@ -440,7 +440,11 @@ def evaluate(
     draft_probability: Array,
     kv_cache_tokens: float | None = None,
 ) -> Grid:
-    """Both arms at every cell. `survival` is `(num_draws, k_max)`, `draft_probability` `(num_draws, 1)`."""
+    """Both arms at every cell.
+
+    `survival` is `(num_draws, k_max)`: what the k-th draft token adds to the accepted tokens of a draft.
+    `draft_probability` is `(num_draws, 1)`, or `(num_draws, k_max)` where it depends on the draft length.
+    """
     caps = {k: capacity(system, k, kv_cache_tokens) for k in {0, *(cell.num_speculative_tokens for cell in cells)}}
     loads = sorted({cell.concurrency for cell in cells})
     base_load = Load.of(loads, [caps[0]] * len(loads))
@@ -456,8 +460,9 @@ def evaluate(
     chosen = [cells[i] for i in drafting]
     lengths = np.array([cell.num_speculative_tokens for cell in chosen])
     load = Load.of([cell.concurrency for cell in chosen], [caps[int(k)] for k in lengths])
-    spec_step = speculative_step(system, p, lengths, load.sequences(system), draft_probability)
-    emitted = 1.0 + draft_probability * _picked(np.cumsum(survival, axis=1), lengths - 1)
+    share = draft_probability if draft_probability.shape[1] == 1 else _picked(draft_probability, lengths - 1)
+    spec_step = speculative_step(system, p, lengths, load.sequences(system), share)
+    emitted = 1.0 + share * _picked(np.cumsum(survival, axis=1), lengths - 1)
     spec = arm(system, spec_step, prefill.columns(index[drafting]), emitted, load)
     return Grid(tuple(cells), baseline, _merged(baseline, spec, drafting))
 
@@ -513,6 +518,14 @@ def _merged(baseline: ArmResult, spec: ArmResult, drafting: Sequence[int]) -> Ar
 
 def acceptance_arrays(acceptance: AcceptanceDraws, *, point: bool) -> tuple[Array, Array]:
     """Survival and draft probability as `evaluate` wants them: draws, or the medians as one draw."""
+    if not acceptance.by_length:
+        return _survival_and_share(acceptance, point)
+    each = [_survival_and_share(own, point) for own in acceptance.by_length]
+    accepted = np.stack([survival.sum(axis=1) for survival, _ in each], axis=1)
+    return np.diff(accepted, axis=1, prepend=0.0), np.concatenate([share for _, share in each], axis=1)
+
+
+def _survival_and_share(acceptance: AcceptanceDraws, point: bool) -> tuple[Array, Array]:
     if point:
         return acceptance.median_survival, np.array([[acceptance.median_draft_probability]])
     return acceptance.survival, acceptance.draft_probability

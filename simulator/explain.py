@@ -117,7 +117,7 @@ def drafted_step_sentence(study: Study, cell: Cell, grid: Grid, column: int) -> 
     lengths, one = np.array([k]), np.array([1.0])
     with_draft = speculative_step(study.system, study.point_parameters, lengths, one, np.array([[1.0]]))
     without = speculative_step(study.system, study.point_parameters, lengths, one, np.array([[0.0]]))
-    probability = study.acceptance.median_draft_probability
+    probability = study.acceptance.for_length(k).median_draft_probability
     path = float(with_draft.parts_s["verify_path"][0, 0])
     return (
         f"About {probability:.0%} of the steps carry a draft; such a step takes"
@@ -146,7 +146,7 @@ def tokens_sentence(
     needed = sum(spec.values()) / sum(base.values())
     return (
         f"A request emits {per_step:.2f} tokens per step and breaks even at {needed:.2f}."
-        f" Acceptance: {study.acceptance.source}"
+        f" Acceptance: {study.acceptance.for_length(cell.num_speculative_tokens).source}"
     )
 
 

@@ -24,6 +24,7 @@ class Tally:
     k: int
     by_request: list[Ints] = field(default_factory=list)  # (num_requests, FIXED_COLUMNS + k) of each batch
     by_block: Ints | None = None  # the same of the blocks of the only request with steps
+    context_tokens: int = 0  # of all steps together
     # Steps, drafts and accepted tokens, by context bin.
     by_context: Ints = field(default_factory=lambda: np.zeros((3, len(CONTEXT_EDGES)), np.int64))
     drafted_runs: Ints = field(default_factory=lambda: np.zeros(1, np.int64))  # how many runs of so many steps
@@ -47,6 +48,7 @@ class Tally:
         self.by_block = self._sums(columns, right, accepting, _block_sizes(len(steps))) if alone else None
         self._add_contexts(bins, columns, right, accepting)
         places = np.flatnonzero(steps)
+        self.context_tokens += int(batch.context[places].sum())
         request = batch.request[places]
         self.drafted_runs = _merged(self.drafted_runs, _run_totals(columns[DRAFTS][places], request))
         self.accepted_runs = _merged(self.accepted_runs, _run_totals(right[places], request))

@@ -88,6 +88,7 @@ def _result(tally: Tally, resamples: Resampling) -> dict[str, Any]:
         "accepted_per_position": survivors.tolist(),
         "acceptance_per_position": [_ratio(count, drafts) for count in survivors.tolist()],
         "num_requests": int((requests[:, STEPS] > 0).sum()),
+        "mean_context_tokens": _ratio(tally.context_tokens, steps),
         **_intervals(total, tally, resamples),
         **_spread(requests),
         "draft_probability_by_context": _by_context(tally.by_context),

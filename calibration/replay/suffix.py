@@ -184,7 +184,7 @@ def _paths(index: SuffixIndex, moments: _Moments, length: int, longest: int, min
         alive, node, count, chance = alive[good], last[good] + 1, count[good], chance[good]
         length += 1
         seen = index.counts(node, length, moments.sequence[alive])
-        share: Floats = seen.astype(np.float32) / count.astype(np.float32)
+        share: Floats = np.divide(seen, count, dtype=np.float32)
         products: Floats = chance * share
         good = products >= np.float32(min_token_prob)
         alive, node, chance = alive[good], node[good], products[good]

@@ -59,7 +59,8 @@ def step_cell(study: Study, num_speculative_tokens: int, concurrency: int) -> St
     sequences = max(-(-running // system.batch_divisor), 1)
     drafted = sequences
     if k and mode.variable_draft_length:
-        drafted = min(max(round(sequences * study.acceptance.median_draft_probability), 1), sequences)
+        share = study.acceptance.for_length(k).median_draft_probability
+        drafted = min(max(round(sequences * share), 1), sequences)
     return cell_of(study, k, concurrency, sequences, drafted)
 
 

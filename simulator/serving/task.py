@@ -53,7 +53,7 @@ class Task:
         """Where acceptance comes from, and the share of steps that carry a draft."""
         if self.recorded is not None:
             return self.recorded, self.recorded.draft_share
-        found, deployment = self.study.acceptance, self.study.deployment
+        found, deployment = self.study.acceptance.for_length(self.length), self.study.deployment
         survival, share = found.median_survival[0], found.median_draft_probability
         if draw is not None:
             survival, share = found.survival[draw], float(found.draft_probability[draw, 0])

@@ -200,7 +200,7 @@ def test_replay_without_the_k_asked_for_pools_all(tmp_path: Path) -> None:
         ([result(2, 100, 50, [20, 30])], "allowed: k positions, never increasing"),
         ([result(2, 40, 50, [20, 10])], "allowed: k positions, never increasing"),
         ([result(2, 40, 30, [-1, -2])], "as counts"),
-        ([result(2, 40, 0, [0, 0])], "no draft in"),
+        ([result(2, 0, 0, [0, 0])], "no decode step in"),
     ],
 )
 def test_replay_files_that_cannot_be_are_one_line(tmp_path: Path, results: Any, said: str) -> None:
@@ -208,6 +208,37 @@ def test_replay_files_that_cannot_be_are_one_line(tmp_path: Path, results: Any, 
         replayed(tmp_path, results, 2)
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_replay_without_any_draft_says_that_lookup_never_drafts(tmp_path: Path) -> None:
+    draws = replayed(tmp_path, [result(2, 4000, 0, [0, 0])], 2)
+    assert draws.median_draft_probability == 0.0
+    assert draws.draft_probability.max() < 0.01
+    with pytest.raises(InputError, match="no draft in"):
+        stated({"replay": str(tmp_path / "replay.json")}, "eagle3")
+
+
+def test_what_a_replay_counted_as_worth_sets_the_width(tmp_path: Path) -> None:
+    many, few = (
+        {**result(2, 10_000, 5000, [2500, 1250]), "effective_drafts_per_position": [n, n / 2], "effective_steps": 2 * n}
+        for n in (4000.0, 40.0)
+    )
+    wide, narrow = replayed(tmp_path, [few], 2), replayed(tmp_path, [many], 2)
+    for draws, trials in ((wide, 40), (narrow, 4000)):
+        assert draws.survival[:, 0].std() == pytest.approx((0.25 / trials) ** 0.5, rel=0.1)
+        assert draws.draft_probability.std() == pytest.approx((0.25 / (2 * trials)) ** 0.5, rel=0.1)
+
+
+def test_a_replay_of_other_settings_than_the_deployments_is_noted(tmp_path: Path) -> None:
+    path = tmp_path / "replay.json"
+    inputs = {"method": "ngram", "variant": "mrv2", "prompt_lookup_min": 2, "prompt_lookup_max": 4}
+    path.write_text(json.dumps({"results": [result(2, 100, 50, [20, 10])], "inputs": inputs}))
+    speculation = {"method": "ngram", "num_speculative_tokens": 2, "acceptance": {"replay": str(path)}}
+    notes = " ".join(ask(speculation).notes)
+    assert "matches of 2 to 4 tokens, the deployment's are of 5 to 5" in notes
+    assert "n-gram search mrv2, this engine's is lps" in notes
+    as_replayed = {**speculation, "prompt_lookup_min": 2, "prompt_lookup_max": 4}
+    assert not [note for note in ask(as_replayed, variant="mrv2").notes if "replay" in note]
 
 
 @pytest.mark.parametrize("content", ["{", "[" * 100_000, '{"results": NaN}', "[]", '"x"'])
