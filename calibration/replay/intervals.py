@@ -44,8 +44,10 @@ def resampling(has_steps: Flags, rng: np.random.Generator, *, are_requests: bool
     cluster = np.full(len(has_steps), -1, np.int64)
     number = min(len(rows), MAX_CLUSTERS)
     cluster[rows] = np.arange(len(rows)) if number == len(rows) else rng.permutation(len(rows)) % number
-    weights = rng.multinomial(number, np.full(number, 1.0 / max(number, 1)), size=DRAWS)
-    return Resampling(cluster, weights.astype(np.float64), are_requests)
+    weights = np.zeros((DRAWS, number))
+    if number:
+        weights[:] = rng.multinomial(number, np.full(number, 1.0 / number), size=DRAWS)
+    return Resampling(cluster, weights, are_requests)
 
 
 def interval(draws: Floats, point: float, num_clusters: int) -> tuple[float, float] | None:

@@ -1,5 +1,6 @@
 """`draftcast replay` for a human reader."""
 
+import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -23,7 +24,7 @@ def render(result: Mapping[str, Any], page: Page) -> None:
     page.section("Draft probability by tokens of context", _contexts(rows[-1]))
     page.section("Runs", _runs(rows[-1]))
     page.section("Warnings", result["warnings"])
-    page.section("Next", _next(result))
+    _show_next(result, page)
 
 
 def _headline(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -117,12 +118,13 @@ def _runs(row: Mapping[str, Any]) -> list[str]:
     return found
 
 
-def _next(result: Mapping[str, Any]) -> list[str]:
+def _show_next(result: Mapping[str, Any], page: Page) -> None:
+    """The command that uses the result, to copy."""
     path = result["inputs"]["output"]
+    page.heading("Next")
     if path is None:
-        return ["write the result with -o FILE; `draftcast predict` and `choose` take it as the acceptance"]
-    return [
-        f"draftcast choose DEPLOYMENT --method {result['inputs']['method']} "
-        f"--set 'speculation.acceptance={{replay=\"{path}\"}}'",
-        "that says whether these tokens per step pay for the longer steps on your machine",
-    ]
+        page.text("Write the result with -o FILE: `draftcast predict` and `choose` take it as the acceptance.")
+        return
+    page.text("Whether these tokens per step pay for the longer steps on your machine:")
+    acceptance = f'speculation.acceptance={{replay="{path}"}}'
+    page.verbatim(f"draftcast choose DEPLOYMENT --method {result['inputs']['method']} --set {shlex.quote(acceptance)}")

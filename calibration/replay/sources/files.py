@@ -23,6 +23,7 @@ _COUNT_TOLERANCE = 0.02  # ids of text that differ from the server's count by mo
 _SSE_FIELDS = ("event:", "id:", "retry:", ":")
 _DONE = "[DONE]"
 _SHOWN_BAD = 3
+_SHOWN_PATH = 120  # characters
 
 
 @dataclass
@@ -48,7 +49,7 @@ class Reading:
                     yield from self._of_file(file, path)
             except OSError as error:
                 raise InputError(
-                    f"cannot read {short(path)}: {error.strerror or error}; allowed: JSONL or a streaming capture"
+                    f"cannot read {_named(path)}: {error.strerror or error}; allowed: JSONL or a streaming capture"
                 ) from None
 
     def notes(self) -> list[str]:
@@ -86,14 +87,14 @@ class Reading:
     def _of_file(self, file: BinaryIO, path: str) -> Iterator[Recording]:
         streams = _Streams()
         for number, line in _lines(file, path):
-            where = f"{short(path)} line {number}"
+            where = f"{_named(path)} line {number}"
             try:
                 answers = self._of_line(line, number, file, streams)
             except BadRecordError as error:
                 self._refuse(where, error)
             else:
                 yield from self._recordings(answers, where)
-        yield from self._recordings(streams.close(), f"{short(path)}, end of its streams")
+        yield from self._recordings(streams.close(), f"{_named(path)}, end of its streams")
 
     def _recordings(self, answers: list[Answer], where: str) -> Iterator[Recording]:
         for answer in answers:
@@ -230,13 +231,19 @@ class _Streams:
         return self._in_header
 
 
+def _named(path: str) -> str:
+    """The path in one line; of a very long one the end, which tells files apart."""
+    whole = short(path, len(path))
+    return whole if len(whole) <= _SHOWN_PATH else f"...{whole[-_SHOWN_PATH:]}"
+
+
 def _lines(file: BinaryIO, path: str) -> Iterator[tuple[int, str]]:
     """Number and text of every line, white space around it removed."""
     number = 0
     while data := file.readline(MAX_LINE_BYTES + 1):
         number += 1
         if len(data) > MAX_LINE_BYTES:
-            raise InputError(f"{short(path)} line {number} is longer than {MAX_LINE_BYTES} bytes")
+            raise InputError(f"{_named(path)} line {number} is longer than {MAX_LINE_BYTES} bytes")
         yield number, data.decode("utf-8-sig" if number == 1 else "utf-8", errors="replace").strip()
 
 

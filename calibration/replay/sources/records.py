@@ -36,8 +36,8 @@ def answers_in(record: Any) -> list[Answer]:
         ids = token_ids(record["token_ids"], "token_ids")
         return [Answer(prompt_of(record), ids=ids, sampling=sampling_of(record))]
     inside = list(_objects(record))
-    request = next((item for item in inside if _is_request(item)), {})
-    response = next((item for item in inside if isinstance(item.get("choices"), list)), None)
+    request = next((item for item in sorted(inside, key=_is_response) if _is_request(item)), {})
+    response = next(filter(_is_response, inside), None)
     if response is not None:
         return _of_response(response, request, record)
     for events in _lists(inside):
@@ -75,9 +75,11 @@ def _lists(objects: list[Mapping[str, Any]]) -> Iterator[list[Any]]:
 
 
 def _is_request(item: Mapping[str, Any]) -> bool:
-    return "choices" not in item and any(
-        item.get(name) is not None for name in ("messages", "prompt", "prompt_token_ids")
-    )
+    return any(item.get(name) is not None for name in ("messages", "prompt", "prompt_token_ids"))
+
+
+def _is_response(item: Mapping[str, Any]) -> bool:
+    return isinstance(item.get("choices"), list)
 
 
 def _of_response(response: Mapping[str, Any], request: Mapping[str, Any], record: Mapping[str, Any]) -> list[Answer]:
