@@ -24,7 +24,7 @@ JEFFREYS = 0.5  # pseudo-count of either outcome; keeps a zero count from saying
 MANY_REQUESTS = 20  # from here the spread over requests is known better than its prior
 _GOLDEN = (math.sqrt(5) - 1) / 2
 _KAPPA_RANGE = (-3.0, 12.0)  # ln kappa: from requests that all accept or all reject to equal ones
-_SEARCH_STEPS = 40  # golden section: the range shrinks to 1e-7
+_SEARCH_STEPS = 25  # golden section: the range shrinks to 1e-5 of itself
 _CURVATURE_STEP = 0.1  # of ln kappa, for the second derivative
 
 
@@ -71,11 +71,16 @@ def conditional_shares(drafts: float, accepted: Array) -> Array:
     return np.where(before > 0, accepted / np.maximum(before, 1.0), JEFFREYS)
 
 
-def beta_binomial_log_likelihood(successes: Array, trials: Array, mu: float, kappa: float) -> float:
-    """Log-likelihood of per-request counts, both (num_requests,), binomial coefficients left out."""
+def beta_binomial_log_likelihood(
+    successes: Array, trials: Array, mu: float, kappa: float, weights: Array | float = 1.0
+) -> float:
+    """Log-likelihood of per-request counts, both (num_requests,), binomial coefficients left out.
+
+    `weights` says how many requests have these counts.
+    """
     a, b = mu * kappa, (1.0 - mu) * kappa
     each = _log_beta(successes + a, trials - successes + b) - _log_beta(np.array([a]), np.array([b]))
-    return float(each.sum())
+    return float((weights * each).sum())
 
 
 def _log_beta(a: Array, b: Array) -> Array:
@@ -92,18 +97,21 @@ def fit_heterogeneity(successes: Array, trials: Array) -> Heterogeneity | None:
     successes, trials = successes[tried], trials[tried]
     if not len(trials):
         return None
+    number = len(trials)
+    (successes, trials), requests = np.unique(np.stack((successes, trials)), axis=1, return_counts=True)
+    weights = requests.astype(np.float64)
 
     def objective(log_kappa: float) -> float:
         kappa = math.exp(log_kappa)
-        mu = _weighted_mean(successes, trials, kappa)
-        return beta_binomial_log_likelihood(successes, trials, mu, kappa) + _log_prior(log_kappa)
+        mu = _weighted_mean(successes, trials, kappa, weights)
+        return beta_binomial_log_likelihood(successes, trials, mu, kappa, weights) + _log_prior(log_kappa)
 
     best = _maximum(objective, *_KAPPA_RANGE)
     step = _CURVATURE_STEP
     curvature = (objective(best + step) - 2 * objective(best) + objective(best - step)) / step**2
     log_sd = min(1.0 / math.sqrt(max(-curvature, 1e-6)), 2.0 * priors()["spread"]["kappa_log_sd"])
     kappa = math.exp(best)
-    return Heterogeneity(_weighted_mean(successes, trials, kappa), kappa, log_sd, len(trials))
+    return Heterogeneity(_weighted_mean(successes, trials, kappa, weights), kappa, log_sd, number)
 
 
 def prior_heterogeneity(mu: float, num_requests: int) -> Heterogeneity:
@@ -118,9 +126,9 @@ def _log_prior(log_kappa: float) -> float:
     return -0.5 * deviation**2
 
 
-def _weighted_mean(successes: Array, trials: Array, kappa: float) -> float:
+def _weighted_mean(successes: Array, trials: Array, kappa: float, weights: Array) -> float:
     """Mean share over requests, each weighted by what its count is worth at `kappa`; never quite 0 or 1."""
-    worth = 1.0 / (1.0 + (trials - 1.0) / (kappa + 1.0))
+    worth = weights / (1.0 + (trials - 1.0) / (kappa + 1.0))
     return float(((worth * successes).sum() + JEFFREYS) / ((worth * trials).sum() + 2 * JEFFREYS))
 
 

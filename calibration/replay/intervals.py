@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,18 +51,30 @@ def resampling(has_steps: Flags, rng: np.random.Generator, *, are_requests: bool
     return Resampling(cluster, weights, are_requests)
 
 
-def interval(draws: Floats, point: float, num_clusters: int) -> tuple[float, float] | None:
-    """The central 95 % of `draws` of a ratio around its `point`; None with fewer than two clusters.
+def interval(draws: Floats, point: float, num_clusters: int, least_error: float) -> tuple[float, float]:
+    """The central 95 % of `draws` of a ratio around its `point`, at least as wide as `least_error` would make it.
 
     Few clusters resampled look too much alike: deviations are widened by sqrt(R / (R - 1)) and by Student's quantile
-    over the normal one, which is what makes the interval cover with a handful of requests.
+    over the normal one, which is what makes the interval cover with a handful of requests. Equal requests would give
+    no width at all: `least_error` is the standard error if their steps were independent.
     """
-    if num_clusters < 2 or not np.isfinite(draws).all():
-        return None
-    tail = _PERCENT * (1 - LEVEL) / 2
-    low, high = np.percentile(draws, [tail, _PERCENT - tail])
-    factor = math.sqrt(num_clusters / (num_clusters - 1)) * student_factor(num_clusters)
-    return float(point - factor * max(point - low, 0.0)), float(point + factor * max(high - point, 0.0))
+    least = NormalDist().inv_cdf((1 + LEVEL) / 2) * least_error
+    below = above = 0.0
+    if num_clusters > 1 and len(draws):
+        tail = _PERCENT * (1 - LEVEL) / 2
+        low, high = np.percentile(draws, [tail, _PERCENT - tail])
+        factor = math.sqrt(num_clusters / (num_clusters - 1)) * student_factor(num_clusters)
+        below, above = factor * (point - float(low)), factor * (float(high) - point)
+    return point - max(below, least), point + max(above, least)
+
+
+def independent_error(total: float, squares: float, trials: int) -> float:
+    """Standard error of a mean of independent trials from their sum and sum of squares.
+
+    With half a trial more that counted one, so that "never" in a few trials is not taken for certain.
+    """
+    mean, square = (total + 0.5) / (trials + 1), (squares + 0.5) / (trials + 1)
+    return math.sqrt(max(square - mean**2, 0.0) / trials)
 
 
 def student_factor(num_clusters: int) -> float:

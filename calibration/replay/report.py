@@ -1,5 +1,6 @@
 """What a replay says: the JSON that `draftcast replay` prints and writes, with intervals and warnings."""
 
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -16,13 +17,12 @@ from calibration.replay.counts import (
     STEPS,
     Tally,
 )
-from calibration.replay.intervals import Resampling, interval, resampling
+from calibration.replay.intervals import Floats, Resampling, independent_error, interval, resampling
 from calibration.replay.recording import Ints
 from calibration.replay.run import Counted, Recorded
 
 FEW_REQUESTS = 10
 _NO_STEPS = "no decode step: every output has fewer than two tokens"
-_ONE_CLUSTER = "too few steps for an interval"
 _ONE_REQUEST = "one request only: the interval is over parts of it and says nothing about other requests"
 
 
@@ -96,54 +96,51 @@ def _result(tally: Tally, resamples: Resampling) -> dict[str, Any]:
     }
 
 
+@dataclass(frozen=True, slots=True)
+class _Ratio:
+    """A mean over trials (steps or drafts): its sum, the sum of squares, and both sums of every resample."""
+
+    name: str
+    total: float
+    squares: float
+    trials: int
+    draws: tuple[Floats, Floats]
+    added: float = 0.0  # what every trial brings by itself
+    most: float = 1.0  # largest value of a trial, without that
+
+
 def _intervals(total: Ints, tally: Tally, resamples: Resampling) -> dict[str, Any]:
     """The three ratios with their intervals over requests."""
     counts = tally.requests if resamples.are_requests else tally.by_block
     assert counts is not None, "blocks are resampled only where they are counted"
     draws = resamples.sums(counts)
-    steps, drafts = total[STEPS], total[DRAFTS]
-    accepted = total[FIXED_COLUMNS:].sum()
-    found: dict[str, Any] = {}
-    each = draws[:, FIXED_COLUMNS:].sum(axis=1)
-    for name, top, bottom, figures in (
-        ("tokens_per_step", steps + accepted, steps, (draws[:, STEPS] + each, draws[:, STEPS])),
-        ("draft_probability", drafts, steps, (draws[:, DRAFTS], draws[:, STEPS])),
-        ("accepted_per_draft", accepted, drafts, (each, draws[:, DRAFTS])),
-    ):
-        point = _ratio(top, bottom)
-        found[name] = point
-        if point is None:
-            found[f"{name}_reason"] = _NO_STEPS if not steps else "nothing was drafted"
-        low, high = _limits(name, tally.k)
-        found |= _interval(name, figures, point, resamples, (low, high))
-    return found
+    survivors, steps, drafts = total[FIXED_COLUMNS:], int(total[STEPS]), int(total[DRAFTS])
+    accepted = float(survivors.sum())
+    squares = float(((2 * np.arange(tally.k) + 1) * survivors).sum())  # sum of a^2 is the sum of (2 i - 1) S_i
+    each, on_steps, on_drafts = draws[:, FIXED_COLUMNS:].sum(axis=1), draws[:, STEPS], draws[:, DRAFTS]
+    ratios = (
+        _Ratio("tokens_per_step", accepted, squares, steps, (each, on_steps), added=1.0, most=float(tally.k)),
+        _Ratio("draft_probability", float(drafts), float(drafts), steps, (on_drafts, on_steps)),
+        _Ratio("accepted_per_draft", accepted, squares, drafts, (each, on_drafts), most=float(tally.k)),
+    )
+    return {key: value for ratio in ratios for key, value in _figures(ratio, resamples, steps).items()}
 
 
-def _limits(name: str, k: int) -> tuple[float, float]:
-    """What the ratio can be at all."""
-    return {"tokens_per_step": (1.0, k + 1.0), "draft_probability": (0.0, 1.0), "accepted_per_draft": (0.0, float(k))}[
-        name
-    ]
-
-
-def _interval(
-    name: str,
-    figures: tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]],
-    point: float | None,
-    resamples: Resampling,
-    limits: tuple[float, float],
-) -> dict[str, Any]:
-    key = f"{name}_ci95"
-    usable = figures[1] > 0
-    found = None
-    if point is not None and usable.any():
-        found = interval(figures[0][usable] / figures[1][usable], point, resamples.number)
-    if point is None or found is None:
-        return {key: [None, None], f"{key}_reason": _NO_STEPS if point is None else _ONE_CLUSTER}
-    answer: dict[str, Any] = {key: [max(found[0], limits[0]), min(found[1], limits[1])]}
-    if not resamples.are_requests:
-        answer[f"{key}_reason"] = _ONE_REQUEST
-    return answer
+def _figures(ratio: _Ratio, resamples: Resampling, steps: int) -> dict[str, Any]:
+    """Value and interval of a ratio; null with the reason where there is none."""
+    name, key = ratio.name, f"{ratio.name}_ci95"
+    if not ratio.trials:
+        reason = "nothing was drafted" if steps else _NO_STEPS
+        return {name: None, f"{name}_reason": reason, key: [None, None], f"{key}_reason": reason}
+    point = ratio.total / ratio.trials
+    usable = ratio.draws[1] > 0
+    draws = ratio.draws[0][usable] / ratio.draws[1][usable]
+    found = interval(draws, point, resamples.number, independent_error(ratio.total, ratio.squares, ratio.trials))
+    low, high = max(found[0], 0.0), min(found[1], ratio.most)
+    figures: dict[str, Any] = {name: ratio.added + point, key: [ratio.added + low, ratio.added + high]}
+    if not resamples.are_requests or resamples.number < 2:
+        figures[f"{key}_reason"] = _ONE_REQUEST
+    return figures
 
 
 def _spread(requests: Ints) -> dict[str, Any]:

@@ -152,18 +152,28 @@ def _replace(best: _Best, other: _Best) -> None:
 
 
 def _searched(index: SuffixIndex, moments: _Moments, settings: SuffixSettings, k_max: int) -> _Best:
-    """The best path of one tree at every position, over all lengths of the match."""
+    """The best path of one tree at every position, over all lengths of the match.
+
+    Where a longer match has as many occurrences as the one before and that one could already draft k_max tokens, its
+    path is the same, or cut by the tree's depth, and changes nothing: most long copies end here. Not so once sequences
+    have left the tree, since ties among children remember them.
+    """
     best = _Best(k_max, len(moments.newest))
-    alive = np.arange(len(moments.newest))
+    alive, before = np.arange(len(moments.newest)), np.zeros(len(moments.newest), np.int64)
+    saturated = False
     for length in range(1, settings.max_tree_depth):
         # A match of all that is known does not count, there as here.
         alive = alive[index.is_stored(moments.newest[alive], length) & (moments.context[alive] > length)]
         if not len(alive):
             break
         longest = int(np.float32(length) * np.float32(settings.max_spec_factor) + _ROUNDING)
-        if longest > 0:
-            paths = _paths(index, moments.at(alive), length, min(longest, k_max), settings.min_token_prob)
-            best.offer(alive, paths)
+        count = index.counts(moments.newest[alive], length, moments.sequence[alive])
+        changed = alive[count != before[alive]] if saturated and not index.evicts else alive
+        before[alive] = count
+        if longest > 0 and len(changed):
+            paths = _paths(index, moments.at(changed), length, min(longest, k_max), settings.min_token_prob)
+            best.offer(changed, paths)
+        saturated = longest >= k_max
     return best
 
 

@@ -140,6 +140,11 @@ class SuffixIndex:
         latest = level.latest(event)
         self._first[slots] = np.where(latest >= 0, first[latest], NONE)
 
+    @property
+    def evicts(self) -> bool:
+        """Whether sequences leave the tree."""
+        return self._evictions is not None
+
     def is_stored(self, position: Ints, length: int) -> Flags:
         """Whether the n-gram of that length that ends at each position is stored."""
         return self._stored[position] >= length

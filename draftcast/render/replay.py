@@ -1,5 +1,6 @@
 """`draftcast replay` for a human reader."""
 
+import json
 import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -126,5 +127,5 @@ def _show_next(result: Mapping[str, Any], page: Page) -> None:
         page.text("Write the result with -o FILE: `draftcast predict` and `choose` take it as the acceptance.")
         return
     page.text("Whether these tokens per step pay for the longer steps on your machine:")
-    acceptance = f'speculation.acceptance={{replay="{path}"}}'
+    acceptance = f"speculation.acceptance={{replay={json.dumps(path)}}}"
     page.verbatim(f"draftcast choose DEPLOYMENT --method {result['inputs']['method']} --set {shlex.quote(acceptance)}")

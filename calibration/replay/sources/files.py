@@ -85,16 +85,16 @@ class Reading:
         )
 
     def _of_file(self, file: BinaryIO, path: str) -> Iterator[Recording]:
-        streams = _Streams()
-        for number, line in _lines(file, path):
-            where = f"{_named(path)} line {number}"
+        streams, name = _Streams(), _named(path)
+        for number, line in _lines(file, name):
+            where = f"{name} line {number}"
             try:
                 answers = self._of_line(line, number, file, streams)
             except BadRecordError as error:
                 self._refuse(where, error)
             else:
                 yield from self._recordings(answers, where)
-        yield from self._recordings(streams.close(), f"{_named(path)}, end of its streams")
+        yield from self._recordings(streams.close(), f"{name}, end of its streams")
 
     def _recordings(self, answers: list[Answer], where: str) -> Iterator[Recording]:
         for answer in answers:
@@ -237,13 +237,13 @@ def _named(path: str) -> str:
     return whole if len(whole) <= _SHOWN_PATH else f"...{whole[-_SHOWN_PATH:]}"
 
 
-def _lines(file: BinaryIO, path: str) -> Iterator[tuple[int, str]]:
+def _lines(file: BinaryIO, name: str) -> Iterator[tuple[int, str]]:
     """Number and text of every line, white space around it removed."""
     number = 0
     while data := file.readline(MAX_LINE_BYTES + 1):
         number += 1
         if len(data) > MAX_LINE_BYTES:
-            raise InputError(f"{_named(path)} line {number} is longer than {MAX_LINE_BYTES} bytes")
+            raise InputError(f"{name} line {number} is longer than {MAX_LINE_BYTES} bytes")
         yield number, data.decode("utf-8-sig" if number == 1 else "utf-8", errors="replace").strip()
 
 

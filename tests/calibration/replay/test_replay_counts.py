@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from calibration.replay.counts import CONTEXT_EDGES, FIXED_COLUMNS, Tally, context_bins
-from calibration.replay.intervals import interval, resampling, student_factor
+from calibration.replay.intervals import independent_error, interval, resampling, student_factor
 from calibration.replay.ngram import Lookup
 from calibration.replay.recording import Batch, recording
 from calibration.replay.report import report
@@ -135,10 +135,25 @@ def test_bootstrap_intervals_cover_near_nominal_with_few_and_with_many_requests(
         counts = np.stack([rng.binomial(steps, shares), steps], axis=1)
         resamples = resampling(np.ones(num_requests, bool), rng)
         draws = resamples.sums(counts)
-        found = interval(draws[:, 0] / draws[:, 1], counts[:, 0].sum() / counts[:, 1].sum(), num_requests)
-        assert found is not None
-        covered += found[0] <= truth <= found[1]
+        low, high = interval(draws[:, 0] / draws[:, 1], counts[:, 0].sum() / counts[:, 1].sum(), num_requests, 0.0)
+        covered += low <= truth <= high
     assert 0.90 <= covered / trials <= 0.99
+
+
+def test_equal_requests_do_not_make_an_interval_of_no_width() -> None:
+    tokens = [1, 2, 3, 4, 1, 2, 3, 5, 1, 2, 3, 4, 9]
+    counted = replay([recording([], tokens)] * 3, Settings(Lookup("lps", 2, 2), (2,), EngineRules()))
+    row = report(counted, 0)["results"][0]
+    for name in ("tokens_per_step", "draft_probability", "accepted_per_draft"):
+        low, high = row[f"{name}_ci95"]
+        assert low < row[name] < high
+
+
+def test_the_independent_error_is_that_of_a_mean() -> None:
+    values = np.random.default_rng(0).integers(0, 4, 5000)
+    error = independent_error(float(values.sum()), float((values**2).sum()), 5000)
+    assert error == pytest.approx(values.std() / 5000**0.5, rel=1e-2)
+    assert independent_error(0.0, 0.0, 100) == pytest.approx((0.5 / 101) ** 0.5 / 10, rel=0.01)
 
 
 def test_many_requests_are_resampled_in_groups_of_the_same_total() -> None:
