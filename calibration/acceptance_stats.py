@@ -233,7 +233,7 @@ def identities(
 ) -> tuple[Identity, ...]:
     """Checks that expose misread counters: of other windows, of another k, of steps taken for drafts.
 
-    `decode_tokens` are the emitted tokens after each request's first one. Source: docs/model.md, counters.
+    `decode_tokens` are the emitted tokens after each request's first one. Source: docs/replay.md.
     """
     k, drafts = num_speculative_tokens, counts.drafts
     accepted = float(sum(counts.accepted_per_position))
