@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from calibration.acceptance_stats import conditional_shares, fit_heterogeneity, worth_trials
+from calibration.acceptance_stats import fit_heterogeneity, worth_trials
 from calibration.replay.counts import (
     CONTEXT_EDGES,
     DRAFT_TOKENS,
@@ -154,9 +154,7 @@ def _spread(requests: Ints) -> dict[str, Any]:
         "heterogeneity_log_sd": None if kappa is None else kappa.log_sd,
         "effective_steps": worth_trials(drafts, steps),
         "effective_drafts_per_position": [worth_trials(after, before) for before, after in pairwise(chain)],
-        "conditional_acceptance": conditional_shares(
-            float(drafts.sum()), counts[:, FIXED_COLUMNS:].sum(axis=0)
-        ).tolist(),
+        "conditional_acceptance": [_ratio(after.sum(), before.sum()) for before, after in pairwise(chain)],
     }
 
 
