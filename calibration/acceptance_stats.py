@@ -3,17 +3,16 @@
 Positions are nested: position i is accepted only after position i - 1, so the counts are sequential binomials
 acc_i ~ Bin(acc_{i-1}, c_i) with acc_0 the drafts, never independent binomials on the drafts. Requests differ: the share
 of one request is Beta(mu kappa, (1 - mu) kappa), which makes the pooled counts worth fewer trials than they seem.
-Draws for predictions are made by `simulator.acceptance`; here the counts are judged. Equations: docs/replay.md.
+Predictions draw from `simulator.acceptance`; `calibration.readers.acceptance` exposes misread counters; here counts are
+judged. Equations: docs/replay.md.
 """
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 
-from calibration.records import AcceptanceCounts
 from hwmodel.errors import InputError
 from hwmodel.special import log_gamma
 from simulator.acceptance import PARALLEL_BLOCK_TOKENS, PARALLEL_METHODS
@@ -210,94 +209,3 @@ def at_temperature(conditional: Array, measured: float, asked: float, rng: np.ra
     discount = math.log(priors()["spread"]["temperature_factor"])
     normals = rng.standard_normal((len(conditional), 1))
     return np.minimum(1.0, conditional * np.exp(change * discount + abs(change * discount) * normals))
-
-
-@dataclass(frozen=True, slots=True)
-class Identity:
-    """One relation that counters of one window must satisfy, and whether they do."""
-
-    name: str
-    holds: bool
-    is_hard: bool  # cannot fail in correct counters; else it tells what kind of traffic or window it was
-    says: str
-
-
-def identities(
-    counts: AcceptanceCounts,
-    num_speculative_tokens: int,
-    *,
-    accepted_tokens: float | None = None,
-    decode_tokens: float | None = None,
-    finished_requests: float | None = None,
-    tolerance: float = 0.01,
-) -> tuple[Identity, ...]:
-    """Checks that expose misread counters: of other windows, of another k, of steps taken for drafts.
-
-    `decode_tokens` are the emitted tokens after each request's first one. Source: docs/replay.md.
-    """
-    k, drafts = num_speculative_tokens, counts.drafts
-    accepted = float(sum(counts.accepted_per_position))
-    found = [_nested(counts), _at_most_k(counts, k)]
-    if accepted_tokens is not None:
-        found.append(_positions_add_up(accepted, accepted_tokens, drafts, tolerance))
-    if counts.draft_tokens is not None:
-        fits = accepted <= counts.draft_tokens <= k * drafts * (1 + tolerance)
-        says = f"{counts.draft_tokens:g} draft tokens between {accepted:g} accepted and k x drafts = {k * drafts:g}"
-        found.append(Identity("draft-tokens", fits, True, says))
-    if counts.steps is not None:
-        says = f"{drafts:g} drafts in {counts.steps:g} decode steps"
-        found.append(Identity("drafts-within-steps", drafts <= counts.steps * (1 + tolerance), True, says))
-    if counts.steps is not None and decode_tokens is not None:
-        found.append(
-            _past_the_end(counts.steps + accepted - decode_tokens, k, finished_requests, tolerance * decode_tokens)
-        )
-    return tuple(found)
-
-
-def _nested(counts: AcceptanceCounts) -> Identity:
-    chain = (counts.drafts, *counts.accepted_per_position)
-    holds = all(later <= earlier for earlier, later in pairwise(chain))
-    return Identity("nested-positions", holds, True, "accepted by position never exceeds the position before")
-
-
-def _at_most_k(counts: AcceptanceCounts, k: int) -> Identity:
-    beyond = sum(counts.accepted_per_position[k:])
-    return Identity("positions-within-k", not beyond, True, f"{beyond:g} accepted beyond position k = {k}")
-
-
-def _positions_add_up(by_position: float, total: float, drafts: float, tolerance: float) -> Identity:
-    """1 + sum S_i = 1 + accepted / drafts holds exactly in one window."""
-    one, other = 1 + by_position / max(drafts, 1.0), 1 + total / max(drafts, 1.0)
-    holds = abs(one - other) <= tolerance * other
-    return Identity(
-        "length-per-draft", holds, True, f"{one:.3f} tokens per draft by position, {other:.3f} by the total"
-    )
-
-
-def _past_the_end(surplus: float, k: int, finished: float | None, tolerance: float) -> Identity:
-    """Counters take accepted tokens past a request's end: 0 to k of them for each finished request."""
-    most = math.inf if finished is None else k * finished
-    holds = -tolerance <= surplus <= most + tolerance
-    says = f"steps + accepted exceeds the emitted decode tokens by {surplus:g}, possible: 0 to {most:g}"
-    return Identity("emitted-tokens", holds, False, says)
-
-
-def _sum_of(values: Iterable[float | None]) -> float | None:
-    """The sum; None where a value is missing."""
-    known = list(values)
-    return None if None in known else float(sum(value or 0.0 for value in known))
-
-
-def pooled(per_request: Sequence[AcceptanceCounts]) -> AcceptanceCounts:
-    """The counts of several windows or requests together: what an engine's counters would show."""
-    size = max((len(item.accepted_per_position) for item in per_request), default=0)
-    accepted = np.zeros(size)
-    for item in per_request:
-        accepted[: len(item.accepted_per_position)] += item.accepted_per_position
-    return AcceptanceCounts(
-        drafts=float(sum(item.drafts for item in per_request)),
-        accepted_per_position=tuple(accepted.tolist()),
-        draft_tokens=_sum_of(item.draft_tokens for item in per_request),
-        steps=_sum_of(item.steps for item in per_request),
-        num_requests=_sum_of(item.num_requests for item in per_request),
-    )

@@ -68,6 +68,9 @@ def _unequal(counted: Counted) -> str | None:
         )
     if drafted is not None and sum(counted.accepted_per_position) > drafted * (1 + IDENTITY_TOLERANCE):
         return f"acceptance: more tokens accepted than the {drafted:g} drafted"
+    most = len(counted.accepted_per_position) * drafts
+    if drafted is not None and drafted > most * (1 + IDENTITY_TOLERANCE):
+        return f"acceptance: {drafted:g} tokens drafted, possible in {drafts:g} drafts: {most:g}; another window or k"
     return None
 
 

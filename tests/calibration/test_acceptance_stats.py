@@ -15,13 +15,10 @@ from calibration.acceptance_stats import (
     conditional_shares,
     extrapolated,
     fit_heterogeneity,
-    identities,
     log_likelihood,
-    pooled,
     prior_heterogeneity,
     worth_trials,
 )
-from calibration.records import AcceptanceCounts
 from hwmodel.errors import InputError
 
 KAPPA, MU = 12.0, 0.64
@@ -168,45 +165,3 @@ def test_another_temperature_discounts_and_widens() -> None:
     assert np.log(warm[:, 0]).std() == pytest.approx(-math.log(0.9), rel=0.05)
     assert at_temperature(draws, 0.7, 0.7, np.random.default_rng(0)) == pytest.approx(draws)
     assert at_temperature(np.full((50, 1), 0.99), 1.0, 0.0, np.random.default_rng(0)).max() <= 1.0
-
-
-GOOD = AcceptanceCounts(drafts=100.0, accepted_per_position=(60.0, 40.0, 25.0), draft_tokens=300.0, steps=150.0)
-
-
-def failing(counts: AcceptanceCounts, k: int = 3, **more: float) -> set[str]:
-    return {item.name for item in identities(counts, k, **more) if not item.holds}
-
-
-def test_counters_of_one_window_satisfy_every_identity() -> None:
-    assert not failing(GOOD, accepted_tokens=125.0, decode_tokens=270.0, finished_requests=4.0)
-
-
-@pytest.mark.parametrize(
-    ("change", "name"),
-    [
-        ({"accepted_per_position": (60.0, 70.0, 25.0)}, "nested-positions"),
-        ({"accepted_per_position": (60.0, 40.0, 25.0, 9.0)}, "positions-within-k"),
-        ({"draft_tokens": 320.0}, "draft-tokens"),
-        ({"draft_tokens": 100.0}, "draft-tokens"),
-        ({"steps": 90.0}, "drafts-within-steps"),
-    ],
-)
-def test_misread_counters_break_an_identity(change: dict[str, object], name: str) -> None:
-    fields = {"drafts": 100.0, "accepted_per_position": (60.0, 40.0, 25.0), "draft_tokens": 300.0, "steps": 150.0}
-    assert name in failing(AcceptanceCounts(**(fields | change)))  # type: ignore[arg-type]
-
-
-def test_totals_of_another_window_and_tokens_past_the_end_are_told_apart() -> None:
-    assert failing(GOOD, accepted_tokens=150.0) == {"length-per-draft"}
-    found = {item.name: item for item in identities(GOOD, 3, decode_tokens=200.0, finished_requests=4.0)}
-    assert not found["emitted-tokens"].holds
-    assert not found["emitted-tokens"].is_hard
-    assert found["emitted-tokens"].says.endswith("by 75, possible: 0 to 12")
-
-
-def test_pooling_adds_counts_of_different_lengths() -> None:
-    both = pooled([GOOD, AcceptanceCounts(drafts=10.0, accepted_per_position=(5.0,), steps=20.0)])
-    assert both.drafts == 110.0
-    assert both.accepted_per_position == (65.0, 40.0, 25.0)
-    assert both.steps == 170.0
-    assert both.draft_tokens is None
