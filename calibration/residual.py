@@ -50,7 +50,7 @@ class ResidualField:
         """Standard deviation of ln(time) that the measured points leave at `points`."""
         cross = _covariance(points, self.measured)
         prior = _ROWS_SD**2 + _HUMP_SD**2 + _SEQUENCES_SD**2
-        return np.asarray(np.sqrt(np.maximum(prior - np.einsum("ij,jk,ik->i", cross, self.inverse, cross), 0.0)))
+        return np.asarray(np.sqrt(np.maximum(prior - np.sum((cross @ self.inverse) * cross, axis=1), 0.0)))
 
 
 def _covariance(a: StepPoints, b: StepPoints) -> Array:

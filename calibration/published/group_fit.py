@@ -4,7 +4,7 @@ Only numbers that an operator has before the restart enter: the baseline's own f
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -41,7 +41,7 @@ class Cells:
         steps = [row.baseline_step_s if with_baseline and row.baseline_step_s else np.nan for row in rows]
         return cls(
             np.array([row.num_speculative_tokens or 0 for row in rows]),
-            np.array([row.concurrency or 1.0 for row in rows]),
+            np.array([row.requests or 1.0 for row in rows]),
             np.array([mean_context_tokens(row) for row in rows]),
             np.array(steps, dtype=float),
         )
@@ -53,6 +53,26 @@ class Cells:
         for i in np.flatnonzero(np.isfinite(self.baseline_step_s)):
             found.setdefault((self.concurrency[i], self.context_tokens[i], self.baseline_step_s[i]), int(i))
         return np.array(sorted(found.values()), dtype=int)
+
+    def sweep(self, divisor: int) -> "Sweep | None":
+        """The measured baseline, one point a load and context: repeats count as their mean, known so much better."""
+        at = self.measured
+        if not len(at):
+            return None
+        keys = np.stack([self.concurrency[at], self.context_tokens[at]], axis=1)
+        points, place, counts = np.unique(keys, axis=0, return_inverse=True, return_counts=True)
+        logs = np.bincount(place.ravel(), np.log(self.baseline_step_s[at])) / counts
+        sequences = np.maximum(points[:, 0] / divisor, 1.0)
+        return Sweep(StepPoints(sequences, sequences, points[:, 1]), np.asarray(logs), BASELINE_NOISE / np.sqrt(counts))
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """Measured baseline steps of one rank's sequences: ln of seconds and its standard error, `(num_points,)`."""
+
+    points: StepPoints
+    log_step_s: Array
+    noise: Array
 
 
 def mean_context_tokens(row: PublishedRow) -> float:
@@ -70,8 +90,7 @@ class GroupFit:
     candidate: Candidate
     posterior: Posterior
     field: ResidualField | None
-    log_step_s: Array  # measured, (num_measured,)
-    measured: StepPoints | None
+    sweep: Sweep | None
     weight: float
 
     @property
@@ -92,10 +111,11 @@ class GroupFit:
         share = np.broadcast_to(draft_probability, (len(z), len(k)))
         spec = np.log(speculative_step(system, p, k, per_replica, share, context).total_s)
         base = np.log(baseline_step(system, p, per_replica, context, detail=False).total_s)
-        if self.field is None or self.measured is None:
+        if self.field is None or self.sweep is None:
             return np.asarray(spec - base)
-        predicted = baseline_step(system, p, self.measured.sequences, self.measured.context_tokens, detail=False)
-        residual = self.log_step_s - np.log(predicted.total_s)
+        at = self.sweep.points
+        predicted = baseline_step(system, p, at.sequences, at.context_tokens, detail=False)
+        residual = self.sweep.log_step_s - np.log(predicted.total_s)
         rows = per_replica * (1.0 + k * np.mean(share, axis=0))
         spec = spec + residual @ self.field.weights(StepPoints(rows, per_replica, context)).T
         base = base + residual @ self.field.weights(StepPoints(per_replica, per_replica, context)).T
@@ -107,8 +127,9 @@ class GroupFit:
         if self.field is None:
             return np.zeros(len(cells.concurrency))
         share = np.mean(np.atleast_2d(draft_probability), axis=0)
-        rows = cells.concurrency * (1.0 + cells.num_speculative_tokens * share)
-        return self.field.sd(StepPoints(rows, cells.concurrency, cells.context_tokens))
+        per_replica = np.maximum(cells.concurrency / self.system.batch_divisor, 1.0)
+        rows = per_replica * (1.0 + cells.num_speculative_tokens * share)
+        return self.field.sd(StepPoints(rows, per_replica, cells.context_tokens))
 
 
 def fit_candidates(candidates: Sequence[Candidate], cells: Cells) -> list[GroupFit]:
@@ -121,11 +142,7 @@ def fit_candidates(candidates: Sequence[Candidate], cells: Cells) -> list[GroupF
     weight /= weight.sum()
     kept = [(fit, w) for fit, w in zip(fits, weight, strict=True) if w >= _SMALLEST_WEIGHT]
     total = sum(w for _, w in kept)
-    return [_weighted(fit, w / total) for fit, w in kept]
-
-
-def _weighted(fit: GroupFit, weight: float) -> GroupFit:
-    return GroupFit(fit.candidate, fit.posterior, fit.field, fit.log_step_s, fit.measured, float(weight))
+    return [replace(fit, weight=float(w / total)) for fit, w in kept]
 
 
 def _log_evidence(fit: GroupFit) -> float:
@@ -136,20 +153,16 @@ def _log_evidence(fit: GroupFit) -> float:
 
 def _fit(candidate: Candidate, cells: Cells) -> GroupFit:
     system = candidate.system
-    at = cells.measured
     number = len(system.priors.priors)
-    if not len(at):
-        return GroupFit(candidate, condition(lambda z: z, [], number), None, np.zeros(0), None, 1.0)
-    sequences = np.maximum(cells.concurrency[at] / system.batch_divisor, 1.0)
-    context, observed = cells.context_tokens[at], np.log(cells.baseline_step_s[at])
+    sweep = cells.sweep(system.batch_divisor)
+    if sweep is None:
+        return GroupFit(candidate, condition(lambda z: z, [], number), None, None, 1.0)
+    sequences, context = sweep.points.sequences, sweep.points.context_tokens
 
     def predict(z: Array) -> Array:
         step = baseline_step(system, system.priors.parameters(z), sequences, context, detail=False)
         return np.log(step.total_s)
 
-    labels = [f"baseline at {c:g} requests" for c in cells.concurrency[at]]
-    observations = [Observation(label, y, BASELINE_NOISE) for label, y in zip(labels, observed, strict=True)]
-    posterior = condition(predict, observations, number)
-    measured = StepPoints(sequences, sequences, context)
-    field = ResidualField.of(measured, np.full(len(at), BASELINE_NOISE))
-    return GroupFit(candidate, posterior, field, observed, measured, 1.0)
+    facts = zip(sequences.tolist(), sweep.log_step_s.tolist(), sweep.noise.tolist(), strict=True)
+    posterior = condition(predict, [Observation(f"baseline at {c:g} requests", y, sd) for c, y, sd in facts], number)
+    return GroupFit(candidate, posterior, ResidualField.of(sweep.points, sweep.noise), sweep, 1.0)

@@ -64,12 +64,13 @@ def predict_group(
     Without `intervals` both ends are the prediction itself, at a tenth of the time, and anchors are not used.
     """
     group = _Group(fits, rows, cells, seen)
-    point_ratio = group.point_ratio()
+    shares = [group.drafted_share(fit) for fit in fits]
+    point_ratio = group.point_ratio(shares)
     point_length = group.log_lengths(point_ratio[None, :], np.zeros((1, len(rows))))[0]
     if not intervals:
         speedup = np.exp(point_length - point_ratio)
         return SpeedupPrediction(speedup, speedup, speedup, np.exp(point_length), np.exp(point_ratio))
-    ratios = group.drawn_ratios()
+    ratios = group.drawn_ratios(shares)
     rng = np.random.default_rng(0)
     blind = all(fit.field is None for fit in fits)
     shared = (BLIND_GROUP_ERROR_SD if blind else GROUP_ERROR_SD) * rng.standard_normal((len(ratios), 1))
@@ -102,27 +103,26 @@ class _Group:
     cells: Cells
     seen: Seen
 
-    def point_ratio(self) -> Array:
-        """ln of the step ratio at the modes, the candidates averaged by weight."""
+    def point_ratio(self, shares: Sequence[Array]) -> Array:
+        """ln of the step ratio at the modes, the candidates averaged by weight; `shares` are those of each one."""
         parts = [
-            fit.weight * fit.log_step_ratio(fit.posterior.mode[None, :], self.cells, self._share(fit))[0]
-            for fit in self.fits
+            fit.weight * fit.log_step_ratio(fit.posterior.mode[None, :], self.cells, share)[0]
+            for fit, share in zip(self.fits, shares, strict=True)
         ]
         return np.asarray(sum(parts))
 
-    def drawn_ratios(self) -> Array:
+    def drawn_ratios(self, shares: Sequence[Array]) -> Array:
         """Draws of ln of the step ratio, `(num_draws, num_cells)`, each candidate as often as it weighs."""
         draws = []
-        for index, fit in enumerate(self.fits):
+        for index, (fit, share) in enumerate(zip(self.fits, shares, strict=True)):
             rng = np.random.default_rng(index)
             number = max(round(NUM_DRAWS * fit.weight), _FEWEST_DRAWS if fit.weight > 0.5 else 2)
             z = fit.posterior.draws(standard_draws(number, len(fit.posterior.mode), rng))
-            share = self._share(fit)
             ratio = fit.log_step_ratio(z, self.cells, share)
             draws.append(ratio + fit.residual_sd(self.cells, share) * rng.standard_normal(ratio.shape))
         return np.concatenate(draws)
 
-    def _share(self, fit: GroupFit) -> Array:
+    def drafted_share(self, fit: GroupFit) -> Array:
         """Share of the steps with a draft, by cell: 1 but for text lookup, where it is solved with the speedup."""
         k = self.cells.num_speculative_tokens
         if not fit.system.mode(int(k[0])).variable_draft_length:

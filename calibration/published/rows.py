@@ -4,14 +4,18 @@ The columns are those of docs/accuracy.md, "Columns"; cells are read by their le
 """
 
 import csv
-import re
-from collections.abc import Iterable, Mapping, Sequence
+import io
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from calibration.published.cells import leading_number, length_of, survival_rates
+from calibration.published.metrics import decode_step_s, oriented_ratio
 from hwmodel.errors import InputError
 from hwmodel.files import open_regular
 from hwmodel.units import MS
+from simulator.deployment.keys import short
 
 GROUP_COLUMNS = (
     "set_id",
@@ -51,20 +55,12 @@ _OTHERS = (
 )
 _MAX_BYTES = 50_000_000
 _MAX_CELL_CHARS = 20_000
-_LEADING_NUMBER = re.compile(r"\s*[~<>=≈≤≥±]*\s*(\d{1,12}(?:\.\d{0,9})?)\s*([kK](?![a-zA-Z]))?")
-_THOUSAND = 1000.0
-_TIMES = ("tpot", "itl", "latency", "step", " ms", "time")
+_SHOWN_PATH = 200
 _MAX_RATIO = 1000.0  # a speedup outside 1/1000 to 1000 is a slip of unit
-
-
-def leading_number(text: str) -> float | None:
-    """The number that a cell starts with, `None` without one.
-
-    >>> leading_number("~1K"), leading_number("128 per rank"), leading_number("QPS=1")
-    (1000.0, 128.0, None)
-    """
-    match = _LEADING_NUMBER.match(text)
-    return float(match[1]) * (_THOUSAND if match[2] else 1.0) if match else None
+_MAX_DRAFT_TOKENS = 256  # more is a count of something else
+_MAX_REQUESTS = 1e6
+_SAME, _DIFFERENT = 0.02, 0.05  # of ln(speedup): rounding, and what is beyond it
+_FOR_EACH_RANK = ("per rank", "/rank", "per dp", "per replica", "per instance")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +70,8 @@ class PublishedRow:
     line: int
     text: Mapping[str, str]
     num_speculative_tokens: int | None
-    concurrency: float | None
+    concurrency: float | None  # as written
+    requests: float | None  # at once on all ranks: `128 per rank` of 4 ranks is 512
     context_tokens: float | None
     input_tokens: float | None
     output_tokens: float | None
@@ -91,58 +88,69 @@ class PublishedRow:
 
 def read_published(path: str) -> list[PublishedRow]:
     """The rows of a CSV file; InputError in one line where it is none of ours."""
+    return rows_of(csv_records(path, "published rows"), path)
+
+
+def csv_records(path: str, what: str) -> "csv.DictReader[str]":
+    """The records of a CSV file of bounded size; `what` is what errors call such files."""
+    shown = short(path, _SHOWN_PATH)
     try:
         with open_regular(path) as file:
             data = file.read(_MAX_BYTES + 1)
-    except OSError as problem:
-        raise InputError(f"published rows: '{path}' cannot be read: {problem.strerror}") from None
+    except (OSError, ValueError) as problem:
+        reason = getattr(problem, "strerror", None) or problem
+        raise InputError(f"{what}: '{shown}' cannot be read: {reason}, allowed: a CSV file") from None
     if len(data) > _MAX_BYTES:
-        raise InputError(f"published rows: '{path}' is over {_MAX_BYTES} bytes, allowed: a table of measurements")
+        raise InputError(f"{what}: '{shown}' is over {_MAX_BYTES} bytes, allowed: a table of measurements")
     try:
-        lines = data.decode("utf-8-sig").splitlines()
+        text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
-        raise InputError(f"published rows: '{path}' is not text, allowed: a UTF-8 CSV file") from None
-    return rows_of(csv.DictReader(lines), path)
+        raise InputError(f"{what}: '{shown}' is not text, allowed: a UTF-8 CSV file") from None
+    return csv.DictReader(io.StringIO(text, newline=""))
+
+
+def checked(records: Iterable[Mapping[str, Any]], needed: Sequence[str], name: str) -> Iterator[Mapping[str, Any]]:
+    """The records as they come; InputError where one lacks a needed column, where it is no CSV, or where none comes."""
+    shown, found = short(name, _SHOWN_PATH), False
+    try:
+        for record in records:
+            missing = [column for column in needed if column not in record]
+            if missing:
+                raise InputError(f"'{shown}' lacks the column {missing[0]}, needed: {', '.join(needed)}")
+            found = True
+            yield record
+    except csv.Error as problem:
+        raise InputError(f"'{shown}' is not CSV ({problem}), allowed: a header line and rows") from None
+    if not found:
+        raise InputError(f"no rows in '{shown}', allowed: a header line and at least one row")
 
 
 def rows_of(records: "csv.DictReader[str] | Iterable[Mapping[str, Any]]", name: str) -> list[PublishedRow]:
     """Checked rows of parsed records; `name` is what errors call the source."""
-    rows = []
-    try:
-        for number, record in enumerate(records, start=2):
-            missing = [column for column in _NEEDED if column not in record]
-            if missing:
-                raise InputError(
-                    f"published rows: '{name}' lacks the column {missing[0]}, needed: {', '.join(_NEEDED)}"
-                )
-            rows.append(_row(number, record))
-    except csv.Error as problem:
-        raise InputError(f"published rows: '{name}' is not CSV ({problem})") from None
-    if not rows:
-        raise InputError(f"published rows: no rows in '{name}', allowed: a header line and at least one row")
-    return rows
+    numbered = enumerate(checked(records, _NEEDED, name), start=2)
+    return [_row(getattr(records, "line_num", number), record) for number, record in numbered]
 
 
 def _row(line: int, record: Mapping[str, Any]) -> PublishedRow:
     names = (*GROUP_COLUMNS, *_OTHERS, "k", "concurrency")
     text = {name: _cell(record.get(name)) for name in names}
     number = {name: leading_number(text[name]) for name in names}
-    k = number["k"]
-    survival = _survival(text["per_position_rates"])
-    length = number["mean_accepted_len"]
-    if length is None and survival:
-        length = 1.0 + sum(survival)
+    k = int(min(number["k"] or 0, _MAX_DRAFT_TOKENS + 1))
+    survival = survival_rates(text["per_position_rates"])
+    length = number["mean_accepted_len"] or length_of(survival, k)
     concurrency = number["concurrency"] or None
+    requests = _requests(text["concurrency"], concurrency, number["dp"])
     return PublishedRow(
         line=line,
         text=text,
-        num_speculative_tokens=int(k) if k and k >= 1 else None,
-        concurrency=concurrency,
+        num_speculative_tokens=k if 1 <= k <= _MAX_DRAFT_TOKENS else None,
+        concurrency=concurrency if requests else None,
+        requests=requests,
         context_tokens=number["context_len"],
         input_tokens=number["input_len"],
         output_tokens=number["output_len"],
-        speedup=_speedup(text["metric"], number),
-        baseline_step_s=_baseline_step_s(text["metric"], number, concurrency),
+        speedup=_speedup(text, number),
+        baseline_step_s=_baseline_step_s(text["metric"], number, requests),
         mean_accepted_length=length if length and length >= 1.0 else None,
         survival=survival,
     )
@@ -152,36 +160,34 @@ def _cell(value: Any) -> str:
     return "" if value is None else str(value).strip()[:_MAX_CELL_CHARS]
 
 
-def _survival(cell: str) -> tuple[float, ...]:
-    parts = [leading_number(part) for part in cell.split("/")] if cell else []
-    rates = [part for part in parts if part is not None and part <= 1.0]
-    return tuple(rates) if parts and len(rates) == len(parts) else ()
+def _requests(cell: str, concurrency: float | None, ranks: float | None) -> float | None:
+    """Requests on all ranks: some sources count those of one data-parallel rank."""
+    each = any(words in cell.lower() for words in _FOR_EACH_RANK)
+    total = (concurrency or 0.0) * (max(ranks or 1.0, 1.0) if each else 1.0)
+    return total if 0.0 < total <= _MAX_REQUESTS else None
 
 
-def is_a_time(metric: str) -> bool:
-    """Whether less is better in this metric."""
-    return any(word in f" {metric.lower()}" for word in _TIMES)
-
-
-def _speedup(metric: str, number: Mapping[str, float | None]) -> float | None:
-    stated, base, spec = number["speedup"], number["baseline"], number["spec"]
-    if stated is None and base and spec:
-        stated = base / spec if is_a_time(metric) else spec / base
+def _speedup(text: Mapping[str, str], number: Mapping[str, float | None]) -> float | None:
+    """The ratio as stated, else of the two figures; turned over where those show that less is better."""
+    stated = None if "%" in text["speedup"] else number["speedup"]
+    if number["baseline"] and number["spec"]:
+        ratio = oriented_ratio(text["metric"], number["baseline"], number["spec"])
+        stated = ratio if not stated or _turned_over(stated, ratio) else stated
     return stated if stated and 1.0 / _MAX_RATIO < stated < _MAX_RATIO else None
 
 
-def _baseline_step_s(metric: str, number: Mapping[str, float | None], concurrency: float | None) -> float | None:
-    """Seconds of a decode step of the baseline, where the metric tells: one token a request and step."""
+def _turned_over(stated: float, ratio: float) -> bool:
+    """Whether the source divided the other way round, in a metric where less is better."""
+    return abs(math.log(ratio)) > _DIFFERENT and abs(math.log(ratio * stated)) < _SAME
+
+
+def _baseline_step_s(metric: str, number: Mapping[str, float | None], requests: float | None) -> float | None:
+    """Seconds of a decode step of the baseline, as stated or as the metric tells."""
     if number["baseline_step_ms"]:
         return number["baseline_step_ms"] * MS
-    base, name = number["baseline"], metric.lower()
-    if not base or "ratio" in name or "req" in name or "total" in name:
+    if not number["baseline"]:
         return None
-    if is_a_time(metric):
-        return base * MS if "ms" in name else None
-    if "/user" in name:
-        return 1.0 / base
-    return concurrency / base if concurrency and "tok" in name else None
+    return decode_step_s(metric, number["baseline"], requests, number["gpu_count"] or number["tp"])
 
 
 def grouped(rows: Sequence[PublishedRow]) -> dict[tuple[str, ...], list[PublishedRow]]:

@@ -32,6 +32,37 @@ def _layer(layer: Layer, weight_format: str, size: float) -> Layer:
     return replace(layer, attention=attention, dense=dense, moe=moe)
 
 
+def resized(shape: ModelShape, total: float, active: float) -> ModelShape:
+    """The same model with routed experts `total` times as large and all other layers `active` times.
+
+    Depth, width, cache and vocabulary stay: they grow more slowly than the weights, and a name does not say how.
+    """
+    layers = tuple(_resized_layer(layer, total, active) for layer in shape.layers)
+    heads = tuple(_resized_layer(layer, total, active) for layer in shape.mtp_layers)
+    return replace(shape, layers=layers, mtp_layers=heads)
+
+
+def _resized_layer(layer: Layer, experts: float, others: float) -> Layer:
+    attention, dense, moe = layer.attention, layer.dense, layer.moe
+    attention = replace(
+        attention,
+        parameters=round(attention.parameters * others),
+        sharded_bytes=attention.sharded_bytes * others,
+        replicated_bytes=attention.replicated_bytes * others,
+    )
+    if dense is not None:
+        dense = replace(dense, parameters=round(dense.parameters * others), weight_bytes=dense.weight_bytes * others)
+    if moe is not None:
+        moe = replace(
+            moe,
+            expert_parameters=round(moe.expert_parameters * experts),
+            expert_bytes=moe.expert_bytes * experts,
+            shared_parameters=round(moe.shared_parameters * others),
+            shared_bytes=moe.shared_bytes * others,
+        )
+    return replace(layer, attention=attention, dense=dense, moe=moe)
+
+
 def unknown_gpu(name: str) -> Gpu:
     """A GPU of which nothing is known: the middle of what serves models, memory enough for anything.
 

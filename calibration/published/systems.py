@@ -5,15 +5,17 @@ candidate; the measured baseline then says how well each explains it (`group_fit
 """
 
 import functools
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from calibration.published import names
+from calibration.published.cells import leading_number, says_nothing
+from calibration.published.layouts import Choice, choices, spreads_experts
+from calibration.published.models import Match, mixture_of_experts, model_card, storage
 from calibration.published.population import NO_SHIFTS, shifted
-from calibration.published.rows import PublishedRow, leading_number
-from calibration.published.stand_ins import stored_as, unknown_gpu
+from calibration.published.rows import PublishedRow
+from calibration.published.stand_ins import resized, stored_as, unknown_gpu
 from hwmodel.errors import DraftcastError
 from hwmodel.models import load_model
 from hwmodel.specs import Gpu, ModelShape
@@ -21,23 +23,33 @@ from simulator.deployment import load_deployment
 from simulator.parameters import Prior
 from simulator.system import System, build_system
 
-# Where a source names no GPU: what serves published benchmarks, and how often (an assumption).
-_USUAL_GPUS = {"h200": 0.5, "h100-sxm": 0.3, "b200": 0.12, "a100-sxm-80gb": 0.08}
-_USUAL_GROUPS = (1, 2, 4, 8)
-_LARGEST_GROUP = 16  # beyond one machine the tensor-parallel group is not the GPU count
-_PCIE_CLASSES = {
-    2: ("pcie-switch", "pcie-root"),
-    4: ("pcie-switch", "pcie-root", "pcie-dual-socket"),
-    8: ("pcie-switch", "pcie-two-switches", "pcie-root", "pcie-dual-socket"),
-}
-_ONE_SHOT_MAX_KIB = (64, 128, 256, 512)  # crossovers between a one-shot AllReduce and NCCL that images were built with
-_ONE_SHOT_LOG_PRIOR = -0.5
+_ANY_GPU = "h200"  # named where a stand-in takes its place
 _MAX_WEIGHT_SHARE = 0.9  # of a guessed GPU's memory
 UNKNOWN_BANDWIDTH_LOG_SD = 1.2
+_STAND_IN_BANDWIDTH_LOG_SD = 0.5  # bytes of a model without a card are known about as well
 # One pass of the drafter beyond its bytes, by engine (docs/model.md, fit results); vLLM's and SGLang's are priors.
 _OTHER_ENGINES_DRAFT_PASS_MS = {"tensorrt": 0.3, "llama.cpp": 0.25}
 _PATCHED = ("fork", "image", "nightly")  # builds whose attention path is not that of the release
 _USUAL_DRAFT_MODEL = "llama-3.2-1b-bf16"
+_USUAL_METHOD = "eagle"  # a head of one layer, where a source's word for its drafter is not known here
+# The columns that candidates depend on: rows that agree in them share their systems.
+_READ = (
+    "engine",
+    "engine_version",
+    "date",
+    "model",
+    "arch",
+    "quantization",
+    "gpu",
+    "gpu_count",
+    "interconnect",
+    "tp",
+    "ep",
+    "dp",
+    "dcp",
+    "method",
+    "draft",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,103 +61,86 @@ class Candidate:
     label: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Choice:
-    gpu: str | None  # None: no card, a stand-in
-    tensor: int
-    interconnect: str | None
-    one_shot_max_kib: int | None
-    log_prior: float
-
-    @property
-    def label(self) -> str:
-        """For reports."""
-        link = f" {self.interconnect}" if self.interconnect else ""
-        one_shot = f", one-shot to {self.one_shot_max_kib} KiB" if self.one_shot_max_kib else ""
-        return f"{self.tensor} x {self.gpu or 'unknown GPU'}{link}{one_shot}"
-
-
 def candidates(rows: Sequence[PublishedRow], shifts: Mapping[str, float] = NO_SHIFTS) -> list[Candidate]:
     """The candidate systems of one group; empty where none can be built.
 
     `shifts` move fitted constants by name (`population.CONSTANTS`), in units of ln.
     """
-    found = []
-    for choice in _choices(rows[0]):
-        system = _system(rows[0], choice)
-        if system is not None:
-            found.append(Candidate(shifted(system, rows[0], shifts), choice.log_prior, choice.label))
-    return found
+    longest = max(row.num_speculative_tokens or 1 for row in rows)
+    found = _candidates(tuple(rows[0].text[name] for name in _READ), longest if _needs_length(rows[0]) else 1)
+    return [replace(each, system=shifted(each.system, rows[0], shifts)) for each in found]
 
 
 def names_its_gpu(row: PublishedRow) -> bool:
-    """Whether the row says on which GPU it ran, and a card describes that GPU."""
-    return names.gpu_card(row.text["gpu"]) is not None
+    """Whether the source says on which GPU the row ran."""
+    return names.names_a_gpu(row.text["gpu"])
 
 
-def _choices(row: PublishedRow) -> list[_Choice]:
-    stated = row.text["gpu"]
-    card = names.gpu_card(stated)
-    gpus: Mapping[str | None, float] = {card: 1.0} if card or stated else dict(_USUAL_GPUS.items())
-    group = leading_number(row.text["tp"]) or leading_number(row.text["gpu_count"])
-    groups: Sequence[int] = (int(group),) if group and group <= _LARGEST_GROUP else _USUAL_GROUPS
-    if group and group > _LARGEST_GROUP:
-        groups = _USUAL_GROUPS[-1:]
-    choices = []
-    for gpu, share in gpus.items():
-        for tensor in groups:
-            for link, limit, weight in _links(row, tensor):
-                choices.append(_Choice(gpu, tensor, link, limit, math.log(share) + weight))
-    return choices
+def _needs_length(row: PublishedRow) -> bool:
+    """Whether the drafter is built for a draft length: Medusa has a head a position."""
+    return _method(row.text) == "medusa"
 
 
-def _links(row: PublishedRow, tensor: int) -> list[tuple[str | None, int | None, float]]:
-    """Interconnect class, one-shot limit and log prior: open where the source only says PCIe."""
-    classes = _PCIE_CLASSES.get(tensor, ())
-    if "pcie" not in row.text["interconnect"].lower() or not classes:
-        return [(None, None, 0.0)]
-    one_shot = [("pcie-switch", limit, _ONE_SHOT_LOG_PRIOR) for limit in _ONE_SHOT_MAX_KIB]
-    return [*((name, None, 0.0) for name in classes), *one_shot]
+@functools.lru_cache(maxsize=512)
+def _candidates(read: tuple[str, ...], longest_draft: int) -> tuple[Candidate, ...]:
+    text = dict(zip(_READ, read, strict=True))
+    open_choices = choices(text)
+    found = _built(text, open_choices, longest_draft)
+    if not found:  # larger than any guess, or stated: then it did run
+        found = _built(text, [replace(each, guess=False) for each in open_choices], longest_draft)
+    if not found:  # a group size that the heads do not divide into: the nearest smaller one
+        most = max(each.tensor for each in open_choices)
+        for tensor in range(most - 1, 0, -1):
+            smaller = [replace(each, tensor=tensor, guess=False) for each in open_choices if each.tensor == most]
+            if found := _built(text, smaller, longest_draft):
+                break
+    return tuple(found)
+
+
+def _built(text: Mapping[str, str], open_choices: Sequence[Choice], longest_draft: int) -> list[Candidate]:
+    systems = ((choice, _system(text, choice, longest_draft)) for choice in open_choices)
+    return [Candidate(system, choice.log_prior, choice.label) for choice, system in systems if system is not None]
+
+
+def _method(text: Mapping[str, str]) -> str:
+    """The method that the row names, or that its drafter's name tells."""
+    return names.method_name(text["method"]) or names.method_name(text["draft"]) or _USUAL_METHOD
 
 
 @functools.lru_cache(maxsize=256)
-def _shape(model: str, quantization: str) -> tuple[str, ModelShape]:
-    stored = names.storage(quantization)
-    card, _ = names.model_card(model, stored[0] if stored else None)
-    shape = load_model(card)
+def _shape(model: str, arch: str, quantization: str) -> tuple[Match, ModelShape]:
+    stored = storage(quantization) or storage(model)
+    match = model_card(model, stored[0] if stored else None, arch)
+    shape = load_model(match.card)
     if stored and stored[0] != shape.quantization:
         shape = stored_as(shape, *stored)
-    return card, shape
+    return match, shape if match.exact else resized(shape, match.total, match.active)
 
 
-def _system(row: PublishedRow, choice: _Choice) -> System | None:
-    card, shape = _shape(row.text["model"], row.text["quantization"])
-    gpu = unknown_gpu(row.text["gpu"]) if choice.gpu is None else None
+def _system(text: Mapping[str, str], choice: Choice, longest_draft: int) -> System | None:
+    match, shape = _shape(text["model"], text["arch"], text["quantization"])
+    gpu = unknown_gpu(text["gpu"]) if choice.gpu is None else None
     try:
-        system = build_system(load_deployment(_tables(row, choice, card)), gpu=gpu, shape=shape)
+        deployment = load_deployment(_tables(text, choice, (match.card, shape), longest_draft))
+        system = build_system(deployment, gpu=gpu, shape=shape)
     except DraftcastError:
         return None  # a group size that the model's heads do not divide into, a link that the GPU lacks
-    if not row.text["gpu"] and system.work.weight_bytes > _MAX_WEIGHT_SHARE * system.gpu.memory_bytes:
+    if choice.guess and gpu is None and system.work.weight_bytes > _MAX_WEIGHT_SHARE * system.gpu.memory_bytes:
         return None
-    return _with_priors(row, system, gpu)
+    return _with_priors(text, system, gpu, match)
 
 
-def _tables(row: PublishedRow, choice: _Choice, card: str) -> dict[str, Any]:
-    engine = names.engine_name(row.text["engine"])
+def _tables(
+    text: Mapping[str, str], choice: Choice, model: tuple[str, ModelShape], longest_draft: int
+) -> dict[str, Any]:
+    card, shape = model
+    method = _method(text)
     tables: dict[str, Any] = {
         "model": {"config": card},
-        "hardware": {"gpu": choice.gpu or next(iter(_USUAL_GPUS)), "num_gpus": choice.tensor},
-        "engine": {"name": engine, "tensor_parallel_size": choice.tensor},
-        "speculation": {"method": names.method_name(row.text["method"])},
+        "hardware": {"gpu": choice.gpu or _ANY_GPU, "num_gpus": choice.tensor * choice.data},
+        "engine": _engine(text, choice, shape),
+        "speculation": {"method": method},
     }
-    version = names.engine_version(row.text["engine"], row.text["engine_version"], row.text["date"])
-    if version:
-        tables["engine"]["version"] = version
-    context_ranks = int(leading_number(row.text["dcp"]) or 1)
-    if context_ranks > 1 and choice.tensor % context_ranks == 0:
-        tables["engine"]["decode_context_parallel_size"] = context_ranks
-    if "fp8 kv" in row.text["quantization"].lower():
-        tables["engine"]["kv_cache_dtype"] = "fp8"
     if choice.interconnect and choice.tensor > 1:
         tables["hardware"]["interconnect"] = choice.interconnect
     if choice.one_shot_max_kib:
@@ -153,20 +148,47 @@ def _tables(row: PublishedRow, choice: _Choice, card: str) -> dict[str, Any]:
             "allreduce_algorithm": "one-shot",
             "allreduce_one_shot_max_kib": choice.one_shot_max_kib,
         }
-    if tables["speculation"]["method"] == "draft_model":
-        tables["speculation"]["draft_model"] = _USUAL_DRAFT_MODEL
+    if method == "draft_model":
+        tables["speculation"]["draft_model"] = _draft_model(text["draft"])
+    if longest_draft > 1:
+        tables["speculation"]["num_speculative_tokens"] = longest_draft
     return tables
 
 
-def _with_priors(row: PublishedRow, system: System, gpu: Gpu | None) -> System:
+def _engine(text: Mapping[str, str], choice: Choice, shape: ModelShape) -> dict[str, Any]:
+    engine: dict[str, Any] = {"name": names.engine_name(text["engine"]), "tensor_parallel_size": choice.tensor}
+    if version := names.engine_version(text["engine"], text["engine_version"], text["date"]):
+        engine["version"] = version
+    context_ranks = int(leading_number(text["dcp"]) or 1)
+    if context_ranks > 1 and choice.tensor % context_ranks == 0:
+        engine["decode_context_parallel_size"] = context_ranks
+    if choice.data > 1:
+        engine["data_parallel_size"] = choice.data
+    if spreads_experts(text) and any(layer.moe for layer in shape.layers):
+        engine["expert_parallel"] = True
+    if "fp8 kv" in text["quantization"].lower():
+        engine["kv_cache_dtype"] = "fp8"
+    return engine
+
+
+def _draft_model(name: str) -> str:
+    """The card of a named draft model, or that of a small one."""
+    if says_nothing(name) or mixture_of_experts(name, "") is None:
+        return _USUAL_DRAFT_MODEL
+    return model_card(name, None).card
+
+
+def _with_priors(text: Mapping[str, str], system: System, gpu: Gpu | None, match: Match) -> System:
     changes: dict[str, Prior] = {}
-    engine, build = row.text["engine"].lower(), f"{row.text['engine']} {row.text['engine_version']}".lower()
+    engine, build = text["engine"].lower(), f"{text['engine']} {text['engine_version']}".lower()
     for name, milliseconds in _OTHER_ENGINES_DRAFT_PASS_MS.items():
         if name in engine:
             changes["draft_pass_ms"] = replace(system.priors["draft_pass_ms"], center=milliseconds)
     if any(word in build for word in _PATCHED):
         changes["verify_path_applies"] = replace(system.priors["verify_path_applies"], center=0.0)
-    if gpu is not None or "offload" in row.text["interconnect"].lower():
-        wide = system.priors["bandwidth_efficiency"]
-        changes["bandwidth_efficiency"] = replace(wide, spread=UNKNOWN_BANDWIDTH_LOG_SD, low=1e-3, high=1e3)
+    bandwidth = system.priors["bandwidth_efficiency"]
+    if gpu is not None or "offload" in text["interconnect"].lower():
+        changes["bandwidth_efficiency"] = replace(bandwidth, spread=UNKNOWN_BANDWIDTH_LOG_SD, low=1e-3, high=1e3)
+    elif not match.kin:
+        changes["bandwidth_efficiency"] = replace(bandwidth, spread=_STAND_IN_BANDWIDTH_LOG_SD, low=1e-2, high=1e2)
     return replace(system, priors=system.priors.replaced(changes)) if changes else system

@@ -14,9 +14,16 @@ from draftcast.output import show
     show_default=True,
     help="What may be seen of a group: its baseline; nothing but datasheets; one speculative row besides.",
 )
+@click.option(
+    "--sets",
+    "sets_path",
+    metavar="FILE",
+    help="CSV with the columns set_id and role: only sets whose role is `usable` are scored. Without it, and without a "
+    "column role in CSV, all are.",
+)
 @click.option("--rows", "with_rows", is_flag=True, help="With --json: every scored row as well.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
-def command(csv_path: str | None, protocol: str, with_rows: bool, as_json: bool) -> None:
+def command(csv_path: str | None, protocol: str, sets_path: str | None, with_rows: bool, as_json: bool) -> None:
     """The model scored on published measurements.
 
     CSV has one row a measurement (columns: docs/accuracy.md); without it, the measurements that ship with draftcast.
@@ -24,14 +31,29 @@ def command(csv_path: str | None, protocol: str, with_rows: bool, as_json: bool)
     from calibration.published.rows import read_published
     from calibration.published.tables import shipped_rows
     from draftcast.progress import RowProgress
+    from validate.backtest.protocol import read_roles, with_roles
     from validate.backtest.run import backtest
 
     rows = read_published(csv_path) if csv_path else shipped_rows()
+    notes = []
+    if sets_path:
+        roles = read_roles(sets_path)
+        rows = with_roles(rows, roles)
+        notes = _not_listed({row.text["set_id"] for row in rows} - set(roles))
     progress = RowProgress()
     try:
         result = backtest(rows, protocol, progress)
     finally:
         progress.close()
     found = result.to_dict(with_rows=with_rows)
-    found["inputs"] = {"csv": csv_path, "protocol": protocol}
+    found["inputs"] = {"csv": csv_path, "sets": sets_path, "protocol": protocol}
+    found["notes"] = notes
     show(found, as_json=as_json, view="backtest")
+
+
+def _not_listed(names: set[str]) -> list[str]:
+    """A sentence on sets that the file of sets does not list."""
+    if not names:
+        return []
+    first = sorted(names)[0]
+    return [f"{len(names)} set(s) are not in the file of sets and keep their own role, such as {first}"]

@@ -59,11 +59,11 @@ def leave_families_out(rows: Sequence[PublishedRow]) -> LeftOut:
         replace(each, predicted=each.observed * float(np.exp(e))) for each, e in zip(base, unseen, strict=True)
     ]
     by_family = {
-        name: score([each for each, own in zip(predicted, families, strict=True) if own == name])
+        name: score([each for each, own in zip(predicted, families, strict=True) if own == name], intervals=False)
         for name in dict.fromkeys(families.tolist())
     }
     shifts = {constant.name: float(value) for constant, value in zip(CONSTANTS, everything, strict=True)}
-    return LeftOut(by_family, score(predicted), score(base), shifts)
+    return LeftOut(by_family, score(predicted, intervals=False), score(base, intervals=False), shifts)
 
 
 def _moved(rows: Sequence[PublishedRow], name: str) -> list[ScoredRow]:

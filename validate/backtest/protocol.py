@@ -4,12 +4,14 @@ Informed: every baseline of the group, its accepted lengths (else the acceptance
 scored). Cold: no baseline either. Anchored: as informed, and one speculative row, which is not scored.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from calibration.published import names
+from calibration.published.cells import leading_number
 from calibration.published.prediction import Seen
-from calibration.published.rows import PublishedRow, leading_number
+from calibration.published.rows import PublishedRow, checked, csv_records
+from hwmodel.errors import InputError
+from simulator.deployment.keys import short
 
 PROTOCOLS = ("informed", "cold", "anchored")
 USABLE_ROLE = "usable"
@@ -36,6 +38,23 @@ class SkippedRow:
     reason: str
 
 
+def read_roles(path: str) -> dict[str, str]:
+    """The role of each set, from a CSV with the columns `set_id` and `role`; others are not read."""
+    roles: dict[str, str] = {}
+    for record in checked(csv_records(path, "sets"), ("set_id", "role"), path):
+        name, role = (str(record[column] or "").strip() for column in ("set_id", "role"))
+        if roles.setdefault(name, role) != role:
+            raise InputError(
+                f"sets: '{short(name)}' is both '{short(roles[name])}' and '{short(role)}', allowed: one role a set"
+            )
+    return roles
+
+
+def with_roles(rows: Sequence[PublishedRow], roles: Mapping[str, str]) -> list[PublishedRow]:
+    """The rows with the roles of their sets; a row whose set is not among them keeps its own."""
+    return [replace(row, text={**row.text, "role": roles.get(row.text["set_id"], row.text["role"])}) for row in rows]
+
+
 def skip_reason(row: PublishedRow) -> str | None:
     """Why a row cannot be scored, None if it can."""
     role = row.text["role"].lower()
@@ -45,8 +64,6 @@ def skip_reason(row: PublishedRow) -> str | None:
         return f"role {role}"
     if (leading_number(row.text["sglang_topk"]) or 1.0) > 1.0 or "tree" in row.text["method"].lower():
         return "tree"
-    if names.method_name(row.text["method"]) is None:
-        return "no known method"
     if "adaptive" in f"{row.text['k']} {row.text['method']}".lower():
         return "adaptive draft length"
     for value, reason in (

@@ -13,7 +13,7 @@ from calibration.published.systems import candidates, names_its_gpu
 from hwmodel.errors import InputError
 from validate.backtest.protocol import PROTOCOLS, SkippedRow, Task, prepare
 from validate.backtest.references import interpolated_ratio, reference_speedups
-from validate.backtest.scores import ScoredRow, Scores, mean_over_sets, score
+from validate.backtest.scores import ScoredRow, Scores, over_sets, score
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,10 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Backtest:
-    """Everything that was predicted, and what the two references said of the same rows."""
+    """Everything that was predicted, and what the two references said of the same rows.
+
+    Nothing is interpolated in the cold protocol, where no baseline is seen.
+    """
 
     protocol: str
     options: "Options"
@@ -40,23 +43,26 @@ class Backtest:
         sets: dict[str, list[ScoredRow]] = {}
         for row in self.scored:
             sets.setdefault(row.row.text["set_id"], []).append(row)
-        return {name: score(rows) for name, rows in sets.items()}
+        return {name: self._score(rows) for name, rows in sets.items()}
+
+    def _score(self, rows: Sequence[ScoredRow]) -> Scores:
+        return score(rows, intervals=self.options.intervals)
 
     def to_dict(self, *, with_rows: bool = False) -> dict[str, Any]:
         """The contract's JSON: sets, overall figures, skipped rows by set and reason, references; rows if asked for."""
         sets = self.by_set()
-        known = score([row for row in self.scored if row.knows_gpu])
+        known = self._score([row for row in self.scored if row.knows_gpu])
         found = {
             "protocol": self.protocol,
             "sets": [{"set_id": name, **scores.to_dict()} for name, scores in sets.items()],
             "overall": {
-                **score(self.scored).to_dict(),
-                "by_set": mean_over_sets(list(sets.values())),
+                **self._score(self.scored).to_dict(),
+                "by_set": over_sets(list(sets.values())),
                 "known_hardware": known.to_dict(),
             },
             "references": {
-                "interpolated_baseline": score(self.interpolation).to_dict(),
-                "free_verification": score(self.verification_free).to_dict(),
+                "interpolated_baseline": score(self.interpolation, intervals=False).to_dict(),
+                "free_verification": score(self.verification_free, intervals=False).to_dict(),
             },
             "skipped": self._skipped(),
         }
@@ -128,11 +134,12 @@ def _predict(result: Backtest, task: Task, protocol: str) -> None:
         length, ratio = float(prediction.tokens_per_step[i]), float(prediction.step_ratio[i])
         return ScoredRow(task.rows[i], predicted, low, high, known, best.candidate.label, length, ratio)
 
-    interpolated = reference_speedups(task.rows, interpolated_ratio(cells, baselines), task.seen)
-    free = reference_speedups(task.rows, np.zeros(len(task.rows)), task.seen)
+    references = [(result.verification_free, np.zeros(len(task.rows)))]
+    if informed:
+        references.append((result.interpolation, interpolated_ratio(cells, baselines)))
     for i in task.scored:
         row = scored(i, float(prediction.speedup[i]), float(prediction.p05[i]), float(prediction.p95[i]))
         result.scored.append(row)
-        for store, speedups in ((result.interpolation, interpolated), (result.verification_free, free)):
-            value = float(speedups[i])
-            store.append(scored(i, value, value, value))
+    for store, log_ratio in references:
+        speedups = reference_speedups(task.rows, log_ratio, task.seen)
+        store.extend(scored(i, *[float(speedups[i])] * 3) for i in task.scored)
