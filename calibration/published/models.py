@@ -4,8 +4,9 @@ import difflib
 import functools
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from hwmodel.models import model_names, published
 
@@ -29,8 +30,8 @@ _FORMATS = (
 )
 _CARD_FORMATS = {"awq": "int4", "gptq": "int4"}  # how card names end -> format
 _WITHOUT_VARIANT = re.compile(r"-(instruct|thinking|chat|base|it|preview|\d{4,8})(?=-|$)")
-_BILLIONS = re.compile(r"(?<![a-z0-9.])(\d+(?:\.\d+)?)([bt])(?![a-z])")
-_ACTIVE = re.compile(r"(?<![a-z0-9])a(\d+(?:\.\d+)?)b(?![a-z])")
+_BILLIONS = re.compile(r"(?<![a-z0-9.])(\d{1,5}(?:\.\d{1,3})?)([bt])(?![a-z])")
+_ACTIVE = re.compile(r"(?<![a-z0-9])a(\d{1,5}(?:\.\d{1,3})?)b(?![a-z])")
 _TRILLION = 1000.0
 _GGUF_BITS = re.compile(r"q(\d)(?=_|\b|[xsml])")
 _GGUF_EXTRA_BITS = 0.6  # scales and the tensors that are kept in a larger format
@@ -108,7 +109,7 @@ def _stored(family: Sequence[str], storage_format: str | None) -> str:
 
 
 def _stand_in(name: str, card: str) -> Match:
-    facts, (total, active) = published(card), sizes(name)
+    facts, (total, active) = _facts(card), sizes(name)
     larger = total / float(facts["total_billion"]) if total and facts.get("total_billion") else 1.0
     wider = active / float(facts["active_billion"]) if active and facts.get("active_billion") else larger
     of_family = _family_word(model_stem(name)) == _family_word(card)
@@ -143,10 +144,16 @@ def _spellings(name: str) -> list[str]:
     return list(dict.fromkeys(stem for stem in stems if stem))
 
 
+@functools.cache
+def _facts(card: str) -> Mapping[str, Any]:
+    """What the card says of its size; read once, since every name is compared with every card."""
+    return published(card)
+
+
 def _size_agrees(name: str, card: str) -> bool:
     """False where the name states another size: a distilled model has its student's shape, not its teacher's."""
     total, _ = sizes(name)
-    known = [float(size) for key in ("total_billion", "active_billion") if (size := published(card).get(key))]
+    known = [float(size) for key in ("total_billion", "active_billion") if (size := _facts(card).get(key))]
     return not total or not known or any(1.0 / _SAME_SIZE < total / size < _SAME_SIZE for size in known)
 
 
@@ -161,7 +168,7 @@ def _likeness(name: str, card: str, is_moe: bool | None) -> float:
     likeness = 2.0 * difflib.SequenceMatcher(None, stem, theirs).ratio() + theirs.startswith(stem)
     if _family_word(stem) and _family_word(stem) == _family_word(theirs):
         likeness += 2.0
-    total, facts = sizes(name)[0], published(card)
+    total, facts = sizes(name)[0], _facts(card)
     if total and facts.get("total_billion"):
         likeness -= abs(math.log(total / float(facts["total_billion"])))
     their_kind = facts.get("total_billion") != facts.get("active_billion")

@@ -54,6 +54,7 @@ _OTHERS = (
     "role",
 )
 _MAX_BYTES = 50_000_000
+_MAX_ROWS = 50_000
 _MAX_CELL_CHARS = 20_000
 _SHOWN_PATH = 200
 _MAX_RATIO = 1000.0  # a speedup outside 1/1000 to 1000 is a slip of unit
@@ -127,8 +128,12 @@ def checked(records: Iterable[Mapping[str, Any]], needed: Sequence[str], name: s
 
 def rows_of(records: "csv.DictReader[str] | Iterable[Mapping[str, Any]]", name: str) -> list[PublishedRow]:
     """Checked rows of parsed records; `name` is what errors call the source."""
-    numbered = enumerate(checked(records, _NEEDED, name), start=2)
-    return [_row(getattr(records, "line_num", number), record) for number, record in numbered]
+    rows: list[PublishedRow] = []
+    for number, record in enumerate(checked(records, _NEEDED, name), start=2):
+        if len(rows) == _MAX_ROWS:
+            raise InputError(f"'{short(name, _SHOWN_PATH)}' has more rows, allowed: to {_MAX_ROWS:,}")
+        rows.append(_row(getattr(records, "line_num", number), record))
+    return rows
 
 
 def _row(line: int, record: Mapping[str, Any]) -> PublishedRow:
