@@ -252,7 +252,8 @@ class _Layer:
         A cell whose counts vary by draw (some requests without a draft) is interpolated in that share as well.
         """
         points, basis = routing.interpolation
-        split = [_split_by_share(cell) for cell in runs]
+        known: dict[bytes, tuple[Array, Array]] = {}
+        split = [_split_by_share(cell, known) for cell in runs]
         load = self.exact([part for parts, _ in split for part in parts], points.shape[1])
 
         def at_draws(values: Array) -> Array:
@@ -283,12 +284,18 @@ def _stacked(counts: list[Array]) -> Array:
     return np.array([count if len(count) == longest else np.repeat(count, longest) for count in counts])[:, :, None]
 
 
-def _split_by_share(cell: Runs) -> tuple[list[Runs], Array]:
-    """The cell at a few shares of its first run, and the interpolation weights `(num_draws or 1, num_parts)`."""
+def _split_by_share(cell: Runs, known: dict[bytes, tuple[Array, Array]]) -> tuple[list[Runs], Array]:
+    """The cell at a few shares of its first run, and the interpolation weights `(num_draws or 1, num_parts)`.
+
+    `known` holds those of other cells: at one load the shares of all draft lengths are often the same.
+    """
     if all(np.size(count) == 1 for count in cell.counts):
         return [cell], np.ones((1, 1))
     total = sum(cell.counts)
-    points, basis = _chebyshev(np.ravel(cell.counts[0] / total))
+    share = np.ravel(cell.counts[0] / total)
+    if (key := share.tobytes()) not in known:
+        known[key] = _chebyshev(share)
+    points, basis = known[key]
     size = float(np.ravel(total)[0])
     return [Runs(cell.tokens, (np.array([p * size]), np.array([(1 - p) * size]))) for p in points], basis
 

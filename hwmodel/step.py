@@ -5,6 +5,7 @@ The only caller of the operator formulas. Every argument is a number or an array
 """
 
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -71,7 +72,7 @@ class Machine:
         return self.gpu.bf16_flop_per_s
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Batch:
     """What one step processes, per data-parallel rank.
 
@@ -95,10 +96,15 @@ class Batch:
         """Draft tokens of a drafted request in sequence: the depth of the draft."""
         return self.query_tokens - 1.0 if self.draft_depth is None else self.draft_depth
 
-    @property
+    @cached_property
+    def decode_tokens(self) -> Any:
+        """Token rows of the decode requests."""
+        return self.sequences + self.drafted * (self.query_tokens - 1.0)
+
+    @cached_property
     def tokens(self) -> Any:
         """Token rows that carry work."""
-        return self.sequences + self.drafted * (self.query_tokens - 1.0) + self.prefill_tokens
+        return self.decode_tokens + self.prefill_tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,8 +174,7 @@ def cache_time_s(work: RankWork, machine: Machine, batch: Batch, p: Parameters) 
     one_s = (read + scanned) / bandwidth
     together_s = batch.sequences * one_s * extra * p.kv_read_scale
     decode = smooth_maximum(together_s, one_s * p.kv_latency_scale * (batch.sequences > 0), _SPLIT_KV_EXPONENT)
-    rows = batch.sequences + batch.drafted * (batch.query_tokens - 1.0)
-    decode = smooth_maximum(decode, rows * attended * p.attention_flop_scale / rate, _SPLIT_KV_EXPONENT)
+    decode = smooth_maximum(decode, batch.decode_tokens * attended * p.attention_flop_scale / rate, _SPLIT_KV_EXPONENT)
     return decode + batch.sequences * 2.0 * state / bandwidth + batch.prefill_tokens * pairs / rate
 
 
