@@ -5,11 +5,14 @@ Why pydantic with plain annotations only: types and single-key bounds are declar
 What concerns several keys at once is in `checks`. Contract: docs/guide.md, "The deployment file".
 """
 
-from typing import Annotated, Any, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from simulator.deployment.speculation import NonNegative, Share, Speculation
+
+if TYPE_CHECKING:
+    from simulator.profile import Profile
 
 MAX_CONCURRENCY = 100_000  # far above any max_num_seqs in use; catches a token count in the wrong key
 MAX_TOKENS = 100_000_000  # ten times the longest context any engine advertises
@@ -245,6 +248,7 @@ class Deployment(BaseModel):
     measured: tuple[Measured, ...] = Field((), description="facts about the running baseline", strict=False)
     _notes: tuple[str, ...] = ()
     _measured_on: "Deployment | None" = None
+    _profile: "Profile | None" = None
 
     def model_post_init(self, context: Any, /) -> None:
         """Take over the notes of the loading from the validation context."""
@@ -260,6 +264,11 @@ class Deployment(BaseModel):
     def measured_on(self) -> "Deployment":
         """The deployment that the measured facts describe: this one, or what it was before overrides changed it."""
         return self._measured_on or self
+
+    @property
+    def profile(self) -> "Profile | None":
+        """What `draftcast calibrate` learned, where a profile was given."""
+        return self._profile
 
     @property
     def num_gpus_used(self) -> int:

@@ -1,0 +1,148 @@
+"""What is fitted and how: the description that fits best, the model error, what is set aside, then the fit itself."""
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibration import oddities
+from calibration.acceptance_book import AcceptanceBook
+from calibration.coordinates import Coordinates, coordinates_of, normal_coordinates
+from calibration.cross_validation import LeftOut, ModelError, leave_out, model_error
+from calibration.discrepancy import residual_coordinates, unit_factor
+from calibration.fit import FitOptions, fit_map
+from calibration.fit_result import FitResult
+from calibration.forward import Forward, nuisance_name
+from calibration.questions import Question, Setting
+from calibration.structure import Choice, Switch, allreduce_choices, best_choice, decide_switches
+from hwmodel.allreduce_curve import AllReduceCurve
+from simulator.calibrated import CarriedOver
+from simulator.posterior import Observation
+from simulator.system import System
+
+Array = NDArray[np.float64]
+
+_QUICK = FitOptions(num_starts=0, num_refits=0)
+_ROUNDS = 2  # of fit and model error: the second changes tau by a few percent
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is fitted, and with which description."""
+
+    system: System
+    questions: tuple[Question, ...]
+    book: AcceptanceBook
+    curve: AllReduceCurve | None
+    earlier: CarriedOver | None
+    settings: tuple[tuple[str, object], ...] = ()
+    switches: tuple[Switch, ...] = ()
+
+    @property
+    def observations(self) -> tuple[Observation, ...]:
+        """The questions' answers as measured."""
+        return tuple(q.observation() for q in self.questions)
+
+    @property
+    def prior_tau(self) -> ModelError:
+        """The model error before anything is left out."""
+        prior = self.system.priors["model_error"]
+        if self.earlier and self.earlier.residual:  # the residuals' prior is what the earlier fit left of them
+            return ModelError(self.earlier.tau, 0.0)
+        spread = prior.spread if prior.kind == "lognormal" else 0.0
+        return ModelError(max(prior.center, 1e-4), spread)
+
+    def coordinates(self, tau: float) -> Coordinates:
+        """Parameters, residuals, uncounted acceptances."""
+        base, residuals = coordinates_of(self.system.priors), residual_coordinates(tau)
+        if self.earlier is None:
+            both = base + residuals
+        elif self.earlier.residual:
+            both = (base + residuals).updated(self.earlier.posterior.mode, self.earlier.posterior.factor)
+        else:
+            both = base.updated(self.earlier.posterior.mode, self.earlier.posterior.factor) + residuals
+        return both + self._nuisances()
+
+    def _nuisances(self) -> Coordinates:
+        settings = dict.fromkeys(q.setting for q in self.questions if q.tokens_per_step is None)
+        found = normal_coordinates((), np.zeros((0, 0)))
+        for setting in settings:
+            found = found + self._nuisance(setting)
+        return found
+
+    def _nuisance(self, setting: Setting) -> Coordinates:
+        mean, spread = self.book.log_tokens_per_step(setting.method, setting.num_speculative_tokens)
+        one = normal_coordinates((nuisance_name(setting),), np.array([[spread]]))
+        return replace(one, mean=np.array([mean]), low=np.array([0.0]))
+
+    def forward(self, coordinates: Coordinates, fixed: tuple[tuple[int, float], ...] = ()) -> Forward:
+        """The model of these questions."""
+        held = (*(switch.fixed for switch in self.switches), *fixed)
+        return Forward(self.system, self.questions, coordinates, self.curve, held)
+
+    def quick(self, fixed: tuple[tuple[int, float], ...] = ()) -> FitResult:
+        """One search at the prior model error."""
+        coordinates = self.coordinates(self.prior_tau.value)
+        return fit_map(self.forward(coordinates, fixed).predict, self.observations, coordinates, _QUICK)
+
+
+def settled_plan(plan: Plan) -> tuple[Plan, tuple[str, ...]]:
+    """The plan with the description that fits best, and what was changed."""
+    if not plan.questions:
+        return plan, ()
+    findings: tuple[str, ...] = ()
+    others = allreduce_choices(plan.system, plan.questions) if plan.earlier is None else []
+    if others:
+        tried = [
+            Choice(settings, system, replace(plan, system=system).quick().log_evidence) for settings, system in others
+        ]
+        best, text = best_choice(Choice({}, plan.system, plan.quick().log_evidence), tried)
+        plan = replace(plan, system=best.system, settings=tuple(best.settings.items()))
+        findings += (text,) if text else ()
+    coordinates = plan.coordinates(plan.prior_tau.value)
+    switches = decide_switches(
+        plan.system,
+        lambda fixed: plan.forward(coordinates, fixed).predict,
+        lambda fixed: plan.quick(fixed).log_evidence,
+        coordinates.mean,
+    )
+    return replace(plan, switches=tuple(switches)), findings
+
+
+class Fitted(NamedTuple):
+    """The fit, its model, and what was found on the way."""
+
+    forward: Forward
+    fit: FitResult
+    tau: ModelError
+    left_out: tuple[LeftOut, ...]
+    softened: dict[int, float]
+    cliff: oddities.Cliff | None
+
+
+def fitted_plan(plan: Plan, options: FitOptions) -> Fitted:
+    """The fit after the model error is estimated and what is odd is set aside."""
+    tau, observations = plan.prior_tau, plan.observations
+    groups = [q.group for q in plan.questions]
+    factors: dict[int, float] = {}
+    cliff = None
+    for turn in range(_ROUNDS):
+        coordinates = plan.coordinates(tau.value)
+        forward = plan.forward(coordinates)
+        fit = fit_map(forward.predict, observations, coordinates, _QUICK)
+        if turn == 0:
+            cliff = oddities.find_cliff(forward, fit) if plan.questions else None
+        past = cliff.past if cliff else ()
+        factors = oddities.outliers(leave_out(fit, groups), past)
+        observations = oddities.softened(plan.observations, factors, past)
+        softer = replace(fit, observations=observations)
+        tau = model_error(softer, groups, forward.residuals, unit_factor(), plan.prior_tau)
+    coordinates = plan.coordinates(tau.value)
+    forward = plan.forward(coordinates)
+    fit = fit_map(forward.predict, observations, coordinates, options)
+    left = leave_out(fit, groups)
+    if cliff:
+        mode, covariance = oddities.pinned(forward, fit, cliff)
+        fit = replace(fit, mode=mode, covariance=covariance, predicted=forward.predict(mode[None, :])[0])
+    return Fitted(forward, fit, tau, left, factors, cliff)
