@@ -44,15 +44,15 @@ def calibrate(
     deployment: Deployment,
     evidence: Evidence,
     *,
-    profile: Profile | None = None,
     num_draws: int = 2000,
     seed: int = 0,
 ) -> Calibration:
     """The parameters of `deployment` fitted to `evidence` and to its own `[[measured]]` facts.
 
-    `profile` is an earlier calibration: its posterior is the prior, and what it has seen is not counted again. Raises
-    `InputError` where nothing can be used.
+    The profile that the deployment was loaded with is an earlier calibration: its posterior is the prior, and what it
+    has seen is not counted again. Raises `InputError` where nothing can be used.
     """
+    profile = deployment.profile
     evidence, again = _unseen(evidence, profile)
     points, refused, notes = curve_of(evidence.collectives, deployment)
     curve = measured_curve(points) if points else None
@@ -91,7 +91,7 @@ def curve_of(
         return None, list(dict.fromkeys(refused)), ["AllReduce times: too few to make a curve of"] if times else []
     sizes = sorted(times)
     means = tuple(float(np.exp(np.mean(np.log(times[size])))) for size in sizes)
-    source = ", ".join(dict.fromkeys(p.source.split(":", 1)[0] for p in used))
+    source = ", ".join(dict.fromkeys(p.source for p in used))
     notes = (
         ["hardware.nccl_tests: the AllReduce times of --data count instead"] if deployment.hardware.nccl_tests else []
     )
@@ -106,7 +106,7 @@ def _unseen(evidence: Evidence, profile: Profile | None) -> tuple[Evidence, list
         return evidence, []
 
     def fresh(source: str) -> bool:
-        return not any(source == path or source.startswith(f"{path}:") for path in again)
+        return not any(source == path or source.startswith((f"{path}:", f"{path} ")) for path in again)
 
     kept = replace(
         evidence,

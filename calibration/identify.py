@@ -86,7 +86,7 @@ def identify(plan: Plan, fitted: Fitted, deployment: Deployment, profile: Profil
     proposed = candidates(plan, fitted, study, k)
     slopes = [_slopes(candidate.predict, fitted.fit) for candidate in proposed]
     worth = [answer.worth(candidate, jacobian) for candidate, jacobian in zip(proposed, slopes, strict=True)]
-    told = [(c.text, _narrowed(fitted.fit.covariance, j, c.noise)) for c, j in zip(proposed, slopes, strict=True)]
+    told = [(c.name, _narrowed(fitted.fit.covariance, j, c.noise)) for c, j in zip(proposed, slopes, strict=True)]
     worth.sort(key=lambda item: item.spread_after)
     return Identified(_undetermined(plan, fitted.fit, answer.slopes, told), tuple(worth), cells, answer.parts())
 
@@ -169,8 +169,8 @@ class _Answer:
         """Standard deviations of ln(speedup) by origin, root mean square over the cells."""
         acceptance, scatter = self._variances
         from_parameters = self._from_parameters(self.fitted.fit.covariance)
-        named = {"parameters": from_parameters, "acceptance": acceptance, "model_error": scatter}
-        return {name: float(np.sqrt(np.mean(variance))) for name, variance in named.items()}
+        named = {"parameters": from_parameters, "acceptance": acceptance, "model_error": np.array([scatter])}
+        return {name: float(np.sqrt(variance.mean())) for name, variance in named.items()}
 
     def worth(self, candidate: Candidate, jacobian: Array) -> Worth:
         """What a measurement would leave."""
@@ -228,4 +228,4 @@ def _remedy(fit: FitResult, index: int, told: list[tuple[str, Array]]) -> str:
     best = int(np.argmin(spreads))
     if spreads[best] > _TOLD * fit.spread[index]:
         return ""
-    return f"; what would tell: {told[best][0]}"
+    return f"; told by: {told[best][0]}"

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field, replace
 from itertools import accumulate
 
 from calibration.questions import Quantity, Question, Setting
-from calibration.records import AcceptanceCounts, Evidence, KernelShares, MeasuredCell, Refused
+from calibration.records import AcceptanceCounts, Evidence, MeasuredCell, Refused
 from hwmodel.models import model_names
 from simulator.closed_form import capacity
 from simulator.deployment.speculation import LOOKUP_METHODS, METHODS
@@ -25,7 +25,6 @@ _UNKNOWN_NOISE = 0.03
 _FLOOR_NOISE = 0.005  # the same server measured again differs by more, whatever the standard error says
 _SPECULATES = 1.02  # tokens per step that no baseline has
 _LONGEST_S = 600.0
-_ALLREDUCE_CLASSES = ("allreduce", "all_reduce", "all-reduce")
 
 
 @dataclass
@@ -49,10 +48,12 @@ def select(
     `draft_probability` gives the share of steps with a draft of a method and draft length that nobody counted.
     """
     chosen, seen = Selected(), set(known)
+    untold: list[str] = []
+    repeated: list[str] = []
     for cell in evidence.cells:
         sha256 = cell_sha256(cell)
         if sha256 in seen:
-            chosen.notes.append(f"{cell.source}: the same measurement again; it counts once")
+            repeated.append(cell.source)
             continue
         seen.add(sha256)
         chosen.cells_sha256.append(sha256)
@@ -61,8 +62,15 @@ def select(
             chosen.refused.append(Refused(cell.source, reason))
             continue
         _take_cell(system, cell, chosen, draft_probability)
-    for shares in evidence.kernels:
-        _take_kernels(system, shares, chosen)
+        if cell.num_speculative_tokens is None and not draft_tokens(cell) and cell.concurrency is not None:
+            untold.append(cell.source)
+    for sources, text in (
+        (untold, "whether requests drafted is not told; taken as the baseline"),
+        (repeated, "counted already; a measurement counts once"),
+    ):
+        if sources:
+            more = f" and {len(sources) - 1} more" if len(sources) > 1 else ""
+            chosen.notes.append(f"{sources[0]}{more}: {text}")
     _take_facts(system, chosen, seen)
     chosen.acceptance = _pooled(chosen.acceptance)
     return chosen
@@ -143,8 +151,6 @@ def _take_cell(
         chosen.acceptance.append(_counted(_method(cell, system), k, cell.acceptance))
     if cell.concurrency is None:
         return
-    if cell.num_speculative_tokens is None and not k:
-        chosen.notes.append(f"{cell.source}: whether it drafted is not told; taken as the baseline")
     base = _asked(system, cell, k, draft_probability)
     time = _time_of(cell, known_tokens=base.tokens_per_step is not None)
     if time is not None:
@@ -232,27 +238,6 @@ def _take_share(system: System, base: Question, share: float, noise: float | Non
     else:
         question = replace(base, quantity="allreduce_share", value=share, noise=share_noise(share, noise))
         chosen.questions.append(question)
-
-
-def _take_kernels(system: System, shares: KernelShares, chosen: Selected) -> None:
-    """AllReduce's share of a profiled step without drafts."""
-    share = sum(value for name, value in shares.shares if name.lower() in _ALLREDUCE_CLASSES)
-    if not share or (shares.tokens and shares.requests and shares.tokens > shares.requests * _SPECULATES):
-        return
-    if shares.requests is None:
-        chosen.refused.append(Refused(shares.source, "kernel times, but not at how many requests"))
-        return
-    workload = system.deployment.workload
-    base = Question(
-        source=shares.source,
-        quantity="allreduce_share",
-        value=share,
-        noise=1.0,
-        setting=Setting(system.method, 0, workload.input_tokens, max(workload.output_tokens, 2)),
-        requests=max(shares.requests, 1.0),
-        context_tokens=system.context_tokens,
-    )
-    _take_share(system, base, share, None, chosen)
 
 
 def _take_facts(system: System, chosen: Selected, seen: set[str]) -> None:

@@ -24,7 +24,7 @@ def take_steps(system: System, samples: Iterable[StepSample], chosen: Selected) 
     """Adds the questions of the iterations to `chosen`, and says what was left out."""
     by_source: dict[str, list[StepSample]] = {}
     for sample in samples:
-        by_source.setdefault(sample.source.split(":", 1)[0], []).append(sample)
+        by_source.setdefault(sample.source, []).append(sample)
     for source, own in by_source.items():
         _take_source(system, source, own, chosen)
 

@@ -78,7 +78,9 @@ def calibrated_knowledge(deployment: Deployment, profile: Profile) -> Knowledge:
     system, joint, match, notes, _ = carried_over(deployment, profile)
     joint, agree = _narrowed(joint, system, profile, match)
     speculation, more = _speculation(deployment, profile, match)
-    notes += more + _stale(profile, joint, match)
+    files = len(profile.data)
+    source = f"{files} file{'' if files == 1 else 's'}" if files else "[[measured]] facts"
+    notes += (*more, *_stale(profile, joint, match), f"parameters from a profile of {profile.created[:10]} ({source})")
     logged = logged_kv_cache_tokens(system)
     measured = profile.kv_cache_tokens if match.everything else None
     return Knowledge(system, speculation, joint, agree, logged or measured, notes)
