@@ -49,6 +49,11 @@ class ModelError:
     log_sd: float
     num_groups: int = 0
 
+    @property
+    def root_mean_square(self) -> float:
+        """What variances are computed with: tau is uncertain itself."""
+        return self.value * float(np.exp(self.log_sd**2)) if self.num_groups else self.value
+
 
 @dataclass(frozen=True, slots=True)
 class _Held:

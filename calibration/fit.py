@@ -28,10 +28,11 @@ _MAX_EVALUATIONS = 60
 
 @dataclass(frozen=True, slots=True)
 class FitOptions:
-    """How to fit: starts beside the prior mean, refits where a parameter sits on a bound, and their seed."""
+    """How to fit: starts beside the prior mean, refits for the spread (more where a bound is hit), and their seed."""
 
     num_starts: int = 3
-    num_refits: int = 100
+    num_refits: int = 60
+    num_refits_at_bound: int = 200
     seed: int = 0
 
 
@@ -43,20 +44,21 @@ def fit_map(
 ) -> FitResult:
     """The mode and covariance of `coordinates` given `observations`, whose noise is normal on their scale.
 
-    Minimises sum(((y - f(x)) / s)^2) + (prior)^2 within the bounds from several starts. The covariance is that of the
-    linear model at the mode, its noise scaled by max(1, chi2 / n); where a coordinate sits on a bound, that of refits
-    to data and priors drawn anew. Without observations the prior is returned.
+    Minimises sum(((y - f(x)) / s)^2) + (prior)^2 within the bounds from several starts; where chi2 / n is above 1, once
+    more with s scaled by its root. The covariance is that of the linear model at the mode, corrected by refits to data
+    and priors drawn anew for curvature and bounds. Without observations the prior is returned.
     """
     settings = options or FitOptions()
     problem = _Problem(predict, tuple(observations), coordinates)
     ends = [problem.minimum(start) for start in _starts(coordinates, settings)]
     best = min(ends, key=lambda end: end[1])
     others = tuple(sorted({round(cost, 3) for _, cost in ends if cost > best[1] + _SAME_MINIMUM}))
-    result = problem.result(best[0], others)
-    if not result.at_bound.any() or not observations:
+    result = problem.result(*problem.rescaled(*best), others)
+    wanted = settings.num_refits_at_bound if result.at_bound.any() else settings.num_refits
+    if not observations or not settings.num_refits:
         return result
-    drawn = refits(problem.linearise, result, settings.num_refits, np.random.default_rng(settings.seed))
-    return replace(result, covariance=_covariance_of(drawn, coordinates), refits=drawn)
+    drawn = refits(problem.linearise, result, wanted, np.random.default_rng(settings.seed))
+    return replace(result, covariance=drawn.covariance(result), num_refits=len(drawn.modes))
 
 
 def _starts(coordinates: Coordinates, options: FitOptions) -> list[Array]:
@@ -68,12 +70,6 @@ def _starts(coordinates: Coordinates, options: FitOptions) -> list[Array]:
     return [np.clip(coordinates.mean + draw, low, high) for draw in [np.zeros(coordinates.size), *draws]]
 
 
-def _covariance_of(drawn: Array, coordinates: Coordinates) -> Array:
-    """Covariance of refits; a sliver of the prior keeps it regular where there are fewer refits than coordinates."""
-    sliver = 1e-6 * coordinates.factor @ coordinates.factor.T
-    return np.asarray(np.cov(drawn.T).reshape(coordinates.size, -1) + sliver)
-
-
 class _Problem:
     """One fit's function and data."""
 
@@ -81,6 +77,7 @@ class _Problem:
         self.predict, self.observations, self.coordinates = predict, observations, coordinates
         self.target = np.array([o.value for o in observations])
         self.noise = np.array([o.noise for o in observations])
+        self.scale = 1.0  # of the noise
         if not np.all(np.isfinite(self.target)) or not np.all(self.noise > 0):
             raise InputError("fit: got an observation that is no finite number with a noise above 0")
 
@@ -101,7 +98,7 @@ class _Problem:
     def minimum(self, start: Array) -> tuple[Array, float]:
         """Where a search from `start` ends, and the objective there."""
         known: dict[bytes, tuple[Array, Array]] = {}
-        inverse = np.linalg.inv(self.coordinates.factor)
+        inverse, noise = np.linalg.inv(self.coordinates.factor), self.scale * self.noise
 
         def at(y: Array) -> tuple[Array, Array]:
             key = y.tobytes()
@@ -112,10 +109,10 @@ class _Problem:
             return known[key]
 
         def rows(y: Array) -> Array:
-            return np.concatenate([(at(y)[0] - self.target) / self.noise, self.coordinates.prior_rows(y)])
+            return np.concatenate([(at(y)[0] - self.target) / noise, self.coordinates.prior_rows(y)])
 
         def slopes(y: Array) -> Array:
-            return np.concatenate([at(y)[1] / self.noise[:, None], inverse])
+            return np.concatenate([at(y)[1] / noise[:, None], inverse])
 
         found = least_squares(
             rows,
@@ -131,15 +128,19 @@ class _Problem:
         )
         return np.asarray(found.x), 2.0 * float(found.cost)
 
-    def result(self, mode: Array, others: tuple[float, ...]) -> FitResult:
+    def rescaled(self, mode: Array, objective: float) -> tuple[Array, float]:
+        """The mode once more where the data scatter more than their noise; the objective stays that of the noise."""
+        if self.observations:
+            residuals = (self.target - self.linearise(mode[None, :])[0][0]) / self.noise
+            self.scale = float(np.sqrt(max(1.0, np.mean(residuals**2))))
+        return (self.minimum(mode)[0] if self.scale > 1.0 else mode), objective
+
+    def result(self, mode: Array, objective: float, others: tuple[float, ...]) -> FitResult:
         """Everything about the mode."""
         values, jacobians = self.linearise(mode[None, :])
         predicted, jacobian = values[0], jacobians[0]
-        residuals = (self.target - predicted) / self.noise
-        scale = np.sqrt(max(1.0, float(np.mean(residuals**2)))) if len(residuals) else 1.0
-        prior = self.coordinates.prior_rows(mode)
         factor = self.coordinates.factor
-        scaled = jacobian / (scale * self.noise[:, None]) @ factor
+        scaled = jacobian / (self.scale * self.noise[:, None]) @ factor
         inside = np.linalg.inv(np.eye(len(mode)) + scaled.T @ scaled)
         close = _AT_BOUND * self.coordinates.spread
         at_bound = (mode - self.coordinates.low < close) | (self.coordinates.high - mode < close)
@@ -150,9 +151,9 @@ class _Problem:
             covariance=np.asarray(factor @ inside @ factor.T),
             predicted=predicted,
             jacobian=jacobian,
-            residuals=residuals,
+            residuals=(self.target - predicted) / self.noise,
             at_bound=at_bound,
-            noise_scale=float(scale),
-            objective=float(residuals @ residuals + prior @ prior),
+            noise_scale=self.scale,
+            objective=objective,
             other_minima=others,
         )

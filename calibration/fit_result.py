@@ -1,6 +1,6 @@
 """What a fit found: mode, covariance, residuals, and what follows from them."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,7 +29,7 @@ class FitResult:
     noise_scale: float  # the noise was found this many times larger than stated (1 at least)
     objective: float  # chi squared of the data and of the prior
     other_minima: tuple[float, ...] = ()  # objectives of starts that ended elsewhere, above the best
-    refits: Array = field(default_factory=lambda: np.zeros((0, 0)))  # modes of the bootstrap, if one was needed
+    num_refits: int = 0  # behind the covariance; 0: the linear model's
 
     @property
     def noise(self) -> Array:

@@ -138,7 +138,7 @@ def fitted_plan(plan: Plan, options: FitOptions) -> Fitted:
         observations = oddities.softened(plan.observations, factors, past)
         softer = replace(fit, observations=observations)
         tau = model_error(softer, groups, forward.residuals, unit_factor(), plan.prior_tau)
-    coordinates = plan.coordinates(tau.value)
+    coordinates = plan.coordinates(tau.root_mean_square)
     forward = plan.forward(coordinates)
     fit = fit_map(forward.predict, observations, coordinates, options)
     left = leave_out(fit, groups)

@@ -36,7 +36,7 @@ def report_of(calibration: Calibration, identified: Identified) -> JsonObject:
             "chi_squared": float(fit.residuals @ fit.residuals),
             "objective": fit.objective,
             "noise_scale": fit.noise_scale,
-            "num_refits": len(fit.refits),
+            "num_refits": fit.num_refits,
         },
         "model_error": {
             "value": calibration.fitted.tau.value,

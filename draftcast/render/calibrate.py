@@ -141,8 +141,8 @@ def _undetermined(undetermined: Sequence[Mapping[str, Any]], page: Page) -> None
     page.section(
         "Not determined, and the answer depends on it",
         [
-            f"{item['name']} ({share(item['spread_left'])} of its prior spread left, worth +- {_percent(item['influence'])}"
-            f" of the speedup): {item['why']}"
+            f"{item['name']} ({share(item['spread_left'])} of its prior spread left, worth"
+            f" +- {_percent(item['influence'])} of the speedup): {item['why']}"
             for item in matter[:_MOST_OPEN]
         ],
     )

@@ -104,8 +104,8 @@ def left_out(study: Study, cell: StepCell) -> list[str]:
     if cell.num_speculative_tokens:
         factor = factor * study.point_residual.drafted_factor()
     return [
-        f"the profile's measurements say {number(factor) - 1.0:+.1%} for steps of {cell.tokens} rows; this simulation has"
-        " only the parts that the model knows"
+        f"the profile's measurements say {number(factor) - 1.0:+.1%} for steps of {cell.tokens} rows; this simulation"
+        " has only the parts that the model knows"
     ]
 
 
