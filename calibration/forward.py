@@ -14,7 +14,7 @@ from calibration.coordinates import Coordinates
 from calibration.questions import Question, Setting
 from hwmodel.allreduce_curve import AllReduceCurve
 from hwmodel.parameters import Parameters
-from hwmodel.residual import NUM_KNOTS, StepResidual
+from hwmodel.residual import NUM_LOG_FACTORS, NUM_ROW_KNOTS, StepResidual
 from simulator.closed_form import Load, PrefillCost, arm, baseline_step, prefill_cost, speculative_step
 from simulator.deployment import with_method
 from simulator.facts import allreduce_logit
@@ -79,7 +79,12 @@ class Forward:
     @property
     def residuals(self) -> slice:
         """Where the residual coordinates stand."""
-        return slice(self.num_parameters, self.num_parameters + NUM_KNOTS + 1)
+        return slice(self.num_parameters, self.num_parameters + NUM_LOG_FACTORS)
+
+    @property
+    def by_rows(self) -> slice:
+        """Where the log factors by token rows stand."""
+        return slice(self.num_parameters, self.num_parameters + NUM_ROW_KNOTS)
 
     def parameters(self, y: Array, *, residual: bool = True) -> Parameters:
         """The parameters at rows of coordinates, with the residual or without."""
@@ -91,8 +96,7 @@ class Forward:
         parameters = self.system.priors.parameters(z)
         if not residual:
             return parameters
-        log_factors = y[:, self.residuals]
-        return replace(parameters, residual=StepResidual(log_factors[:, :-1], log_factors[:, -1:]))
+        return replace(parameters, residual=StepResidual.of(y[:, self.residuals]))
 
     def predict(self, y: Array) -> Array:
         """Predictions of all questions on the scale of the fit, `(rows, num_questions)`."""

@@ -14,7 +14,7 @@ from calibration.cross_validation import LeftOut
 from calibration.fit_result import FitResult
 from calibration.forward import Forward
 from calibration.questions import Question
-from hwmodel.residual import KNOT_TOKENS, NUM_KNOTS
+from hwmodel.residual import NUM_ROW_KNOTS, ROW_KNOTS
 from simulator.posterior import Observation
 
 Array = NDArray[np.float64]
@@ -37,10 +37,10 @@ class Cliff:
     past: tuple[int, ...]
 
 
-def physics_residuals(forward: Forward, fit: FitResult) -> Array:
-    """Log of measured over predicted time without the residual coordinates (of a share: of its logit)."""
+def physics_residuals(forward: Forward, fit: FitResult, without: slice | None = None) -> Array:
+    """Log of measured over predicted time without some coordinates, by default the log factors (a share: its logit)."""
     bare = fit.mode.copy()
-    bare[forward.residuals] = 0.0
+    bare[without or forward.residuals] = 0.0
     sign = np.array([-1.0 if q.quantity == "throughput" else 1.0 for q in forward.questions])
     return np.asarray(sign * (fit.target - forward.predict(bare[None, :])[0]))
 
@@ -92,17 +92,17 @@ def softened(
 
 def pinned(forward: Forward, fit: FitResult, cliff: Cliff) -> tuple[Array, Array]:
     """Mode and covariance with the knots past a cliff read off its cells: linear in ln T, held beyond the last."""
-    left = physics_residuals(forward, fit)
+    left = physics_residuals(forward, fit, forward.by_rows)
     cells = [
         i for i in cliff.past if not forward.questions[i].drafts and forward.questions[i].quantity != "allreduce_share"
     ]
     rows = np.array([rows_of(forward.questions[i], forward) for i in cells])
     order = np.argsort(rows)
     middle = np.sqrt(cliff.before_rows * cliff.after_rows)
-    knots = [j for j in range(NUM_KNOTS) if KNOT_TOKENS[j] >= middle]
-    places = [forward.residuals.start + j for j in knots]
+    knots = [j for j in range(NUM_ROW_KNOTS) if ROW_KNOTS[j] >= middle]
+    places = [forward.by_rows.start + j for j in knots]
     mode, covariance = fit.mode.copy(), fit.covariance.copy()
-    mode[places] = np.interp(np.log2(KNOT_TOKENS[knots]), np.log2(rows[order]), left[cells][order])
+    mode[places] = np.interp(np.log2(ROW_KNOTS[knots]), np.log2(rows[order]), left[cells][order])
     covariance[places, :], covariance[:, places] = 0.0, 0.0
     covariance[places, places] = _PINNED_SPREAD**2
     return mode, covariance

@@ -15,11 +15,12 @@ from calibration.plan import Fitted, Plan
 from calibration.records import Evidence
 from calibration.selection import Selected, merged_acceptance
 from calibration.structure import Switch
+from hwmodel.residual import NUM_LOG_FACTORS
 from simulator.calibrated import stated_sha256
 from simulator.closed_form import baseline_step
 from simulator.identity import identity_of
 from simulator.parameters import PriorSet
-from simulator.profile import NUM_RESIDUALS, SCATTER_SHARE, Anchor, MeasuredCurve, Profile
+from simulator.profile import SCATTER_SHARE, Anchor, MeasuredCurve, Profile
 
 Array = NDArray[np.float64]
 
@@ -36,7 +37,7 @@ def profile_of(
 ) -> Profile:
     """The profile; `points` is the AllReduce curve measured now, `old` the profile that this one continues."""
     size = len(plan.system.priors.priors)
-    kept = size + NUM_RESIDUALS
+    kept = size + NUM_LOG_FACTORS
     mode, covariance = fitted.fit.mode[:kept].copy(), fitted.fit.covariance[:kept, :kept].copy()
     priors = _with_switches(plan.system.priors, plan.switches)
     _set_model_error(priors, fitted.tau, mode, covariance)

@@ -11,7 +11,7 @@ from calibration.identify import Identified
 from calibration.misfit import warnings
 from calibration.oddities import physics_residuals
 from hwmodel.parameters import si_name
-from hwmodel.residual import KNOT_TOKENS, NUM_KNOTS
+from hwmodel.residual import NUM_ROW_KNOTS, REQUEST_KNOTS, ROW_KNOTS
 from simulator.parameters import Prior
 
 Array = NDArray[np.float64]
@@ -181,14 +181,16 @@ def _cross_validation(calibration: Calibration) -> JsonObject:
     }
 
 
-def _step_residual(calibration: Calibration) -> list[JsonObject]:
-    """The factor on the model's step by token rows."""
+def _step_residual(calibration: Calibration) -> JsonObject:
+    """The factors on the model's step by token rows and by requests."""
     first = len(calibration.profile.priors)
-    mode, spread = calibration.profile.mode, np.sqrt(np.diag(calibration.profile.covariance))
-    return [
-        {"tokens": float(KNOT_TOKENS[j]), **_factor(float(mode[first + j]), float(spread[first + j]))}
-        for j in range(NUM_KNOTS)
-    ]
+    mode, spread = calibration.profile.mode[first:], np.sqrt(np.diag(calibration.profile.covariance))[first:]
+    factors = [_factor(float(m), float(s)) for m, s in zip(mode, spread, strict=True)]
+    rows, requests = factors[:NUM_ROW_KNOTS], factors[NUM_ROW_KNOTS:-1]
+    return {
+        "by_rows": [{"tokens": float(x), **found} for x, found in zip(ROW_KNOTS, rows, strict=True)],
+        "by_requests": [{"requests": float(x), **found} for x, found in zip(REQUEST_KNOTS, requests, strict=True)],
+    }
 
 
 def _drafted(calibration: Calibration) -> JsonObject:

@@ -323,7 +323,7 @@ def engine_parts(work: RankWork, machine: Machine, batch: Batch, p: Parameters, 
     if mode.synchronous_baseline:
         parts["overhead"] = parts["overhead"] + p.synchronous_step_s
     if p.residual is not None:
-        parts = _scaled(parts, p.residual.factor(batch.tokens))
+        parts = _scaled(parts, p.residual.factor(batch.tokens, sequences))
     parts["speculation_overhead"] = 0.0
     parts["verify_path"] = 0.0
     if mode.speculation:

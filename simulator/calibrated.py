@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from hwmodel.allreduce_curve import AllReduceCurve, Provenance, curve_from_points
 from hwmodel.errors import InputError
 from hwmodel.parameters import prior_table
+from hwmodel.residual import NUM_LOG_FACTORS
 from simulator.closed_form import baseline_step, logged_kv_cache_tokens
 from simulator.deployment import Deployment
 from simulator.deployment.speculation import Acceptance, Speculation
@@ -24,7 +25,7 @@ from simulator.identity import differences, identity_of
 from simulator.knowledge import ROUTING, Knowledge
 from simulator.parameters import Prior
 from simulator.posterior import Posterior, conditioned, linearise
-from simulator.profile import CONSTANT_SHARE, NUM_RESIDUALS, MeasuredCurve, PooledAcceptance, Profile
+from simulator.profile import CONSTANT_SHARE, MeasuredCurve, PooledAcceptance, Profile
 from simulator.system import System, build_system
 
 Array = NDArray[np.float64]
@@ -188,7 +189,7 @@ def _carried(profile: Profile, system: System, match: _Match) -> tuple[Posterior
         found.append(at if holds else None)
     residual = match.everything and match.version
     if residual:
-        found += range(len(place), len(place) + NUM_RESIDUALS)
+        found += range(len(place), len(place) + NUM_LOG_FACTORS)
     mode, factor = _block(profile, found)
     drafted = profile.method in ("none", system.method)
     if residual and not drafted:

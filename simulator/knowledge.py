@@ -39,7 +39,7 @@ class Knowledge(NamedTuple):
         size = len(self.system.priors.priors)
         if coordinates.shape[1] == size:
             return coordinates, None
-        return coordinates[:, :size], StepResidual(coordinates[:, size:-1], coordinates[:, -1:])
+        return coordinates[:, :size], StepResidual.of(coordinates[:, size:])
 
     def of_parameters(self) -> Posterior:
         """The posterior of the parameters alone: the leading block of a lower triangular factor is their factor."""

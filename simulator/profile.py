@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from hwmodel.errors import InputError
 from hwmodel.files import open_regular
-from hwmodel.residual import NUM_KNOTS
+from hwmodel.residual import NUM_LOG_FACTORS
 from simulator.deployment.keys import short
 from simulator.json_table import JsonTable
 from simulator.parameters import Prior
@@ -24,7 +24,6 @@ from simulator.parameters import Prior
 Array = NDArray[np.float64]
 
 FORMAT, SCHEMA = "draftcast-profile", 1
-NUM_RESIDUALS = NUM_KNOTS + 1  # the knots, then the factor of drafted steps
 # Of the error of a predicted speedup, standard deviation 10 %: one constant of a deployment 8 %, scatter within it 6 %
 # (docs/model.md, spec section 10). The constant is the last residual coordinate, `model_error` keeps the scatter.
 CONSTANT_SHARE, SCATTER_SHARE = 0.8, 0.6
@@ -89,7 +88,7 @@ class MeasuredCurve:
 
 @dataclass(frozen=True)
 class Profile:
-    """One calibration. `mode` `(n + NUM_RESIDUALS,)` and `covariance` belong to `priors` and then the residuals."""
+    """One calibration. `mode` `(n + NUM_LOG_FACTORS,)` and `covariance` belong to `priors` and then the residuals."""
 
     identity: Identity
     priors: tuple[Prior, ...]
@@ -167,7 +166,7 @@ def parse_profile(document: Any, sha256: str = "") -> Profile:
     priors = tuple(_prior(item) for item in tree.items("priors", _MAX_PARAMETERS))
     if len({prior.name for prior in priors}) < len(priors):
         raise InputError("priors: a parameter stands twice; allowed: once")
-    size = len(priors) + NUM_RESIDUALS
+    size = len(priors) + NUM_LOG_FACTORS
     return Profile(
         identity=_identity(tree.table("identity")),
         priors=priors,

@@ -100,7 +100,7 @@ def left_out(study: Study, cell: StepCell) -> list[str]:
     """A sentence where a profile says that the whole step takes longer or shorter than its parts explain."""
     if study.point_residual is None:
         return []
-    factor = study.point_residual.factor(np.array([float(cell.tokens)]))
+    factor = study.point_residual.factor(float(cell.tokens), float(cell.sequences))
     if cell.num_speculative_tokens:
         factor = factor * study.point_residual.drafted_factor()
     return [
