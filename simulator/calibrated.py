@@ -258,7 +258,7 @@ def _narrowed(
 
 def _stale(profile: Profile, joint: Posterior, match: _Match) -> tuple[str, ...]:
     """A note where the same parameters give other steps than they did when the profile was made."""
-    if not (match.everything and match.version and len(joint.noise)):
+    if not (match.everything and match.version and profile.anchors):
         return ()
     change = np.exp(joint.at_mode) / np.array([anchor.step_s for anchor in profile.anchors]) - 1.0
     worst = float(change[np.argmax(np.abs(change))])

@@ -79,9 +79,9 @@ class JsonTable:
     def rows(self, key: str, most: int) -> list[Any]:
         """The list under `key`, its items unchecked."""
         value = self.get(key)
-        if not isinstance(value, list) or len(value) > most:
+        if not isinstance(value, list | tuple) or len(value) > most:
             raise self.refuse(key, f"a list of at most {most}")
-        return value
+        return list(value)
 
     def words(self, key: str) -> tuple[str, ...]:
         """The texts of the list under `key`."""
