@@ -14,14 +14,16 @@ from calibration.acceptance_book import AcceptanceBook
 from calibration.fit import FitOptions
 from calibration.plan import Fitted, Plan, fitted_plan, settled_plan
 from calibration.profile_writer import profile_of
+from calibration.questions import Question, question_of
 from calibration.records import CollectivePoint, Evidence, Refused
 from calibration.selection import Selected, select
 from calibration.step_selection import take_steps
+from hwmodel.allreduce_curve import AllReduceCurve
 from hwmodel.errors import InputError
-from simulator.calibrated import carried_over, measured_curve
+from simulator.calibrated import CarriedOver, carried_over, measured_curve
 from simulator.deployment import Deployment
 from simulator.profile import MeasuredCurve, Profile
-from simulator.system import build_system
+from simulator.system import System, build_system
 
 Array = NDArray[np.float64]
 
@@ -59,18 +61,37 @@ def calibrate(
     earlier = carried_over(deployment, profile, curve) if profile else None
     if curve is None and profile is not None and earlier is not None and earlier.match.links and profile.curve:
         curve = measured_curve(profile.curve)
-    system = earlier.system if earlier else build_system(deployment, curve)
+    system = _system(deployment, curve, earlier)
     book = AcceptanceBook(system, num_draws, seed)
     selected = select(system, evidence, book.draft_probability, _known(profile))
     take_steps(system, evidence.steps, selected)
     selected.refused = [*evidence.refused, *refused, *selected.refused]
     selected.notes = [*evidence.notes, *again, *notes, *(earlier.notes if earlier else ()), *selected.notes]
     _check_usable(selected, points)
-    plan = Plan(system, tuple(selected.questions), book, curve, earlier)
+    before = _measured_before(profile) if profile and earlier and earlier.same else ()
+    plan = Plan(system, (*before, *selected.questions), book, curve, earlier)
     plan, findings = settled_plan(plan)
     fitted = fitted_plan(plan, FitOptions(seed=seed))
     made = profile_of(plan, fitted, selected, evidence, points, profile)
     return Calibration(plan, fitted, selected, findings, tuple(dict.fromkeys(selected.notes)), made)
+
+
+def _system(deployment: Deployment, curve: AllReduceCurve | None, earlier: CarriedOver | None) -> System:
+    """The system to fit: with the profile's priors where it was measured elsewhere, else with its own.
+
+    An earlier profile of this very deployment is continued from its measurements, which is exact; one of another
+    machine or version lends its posterior as the prior, as far as that carries over.
+    """
+    if earlier is None:
+        return build_system(deployment, curve)
+    return replace(earlier.system, priors=earlier.own_priors) if earlier.same else earlier.system
+
+
+def _measured_before(profile: Profile) -> tuple[Question, ...]:
+    try:
+        return tuple(question_of(item, f"measurements[{i}]") for i, item in enumerate(profile.measurements))
+    except InputError as error:
+        raise InputError(f"profile: {error}") from None
 
 
 def curve_of(

@@ -14,7 +14,8 @@ from calibration.fit_result import FitResult
 
 Array = NDArray[np.float64]
 
-_FREEDOM = 4.0  # of Student's t: one outlier must not set the model error
+# Student's t, scaled so that its likelihood finds the right width for normal errors: one outlier must not set tau.
+_FREEDOM, _NORMAL_SCALE = 4.0, 0.831
 _GRID = np.exp(np.linspace(np.log(0.004), np.log(0.5), 97))
 _FEWEST_GROUPS = 3
 _INSIDE = NormalDist().inv_cdf(0.95)  # 90 % interval
@@ -66,7 +67,7 @@ class _Held:
     def log_density(self) -> float:
         """Log density of the errors: Student's t in whitened directions."""
         factor = np.linalg.cholesky(self.covariance)
-        white = np.linalg.solve(factor, self.errors)
+        white = np.linalg.solve(factor, self.errors) / _NORMAL_SCALE
         tails = -0.5 * (_FREEDOM + 1.0) * np.log1p(white**2 / _FREEDOM)
         return float(np.sum(tails) - np.sum(np.log(np.diag(factor))))
 

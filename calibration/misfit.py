@@ -121,10 +121,11 @@ def _conflicts(plan: Plan, fit: FitResult) -> Iterator[str]:
     if plan.earlier is None:
         return
     old = plan.earlier.posterior
+    moves = set(plan.earlier.system.priors.priors) & set(plan.system.priors.priors)  # coordinates of one meaning
     spread = np.sqrt(np.sum(old.factor**2, axis=1))
     for i, prior in enumerate(plan.system.priors.priors):
         shift = (fit.mode[i] - old.mode[i]) / spread[i]
-        if abs(shift) > _CONFLICT:
+        if abs(shift) > _CONFLICT and prior in moves and prior.name != "model_error":
             yield (
                 f"the new measurements move {prior.name} by {abs(shift):.1f} of the earlier profile's widths: the"
                 " machine or its settings changed in between, or one of the measurements is wrong"

@@ -4,7 +4,7 @@ A cliff (past the largest captured graph, say) is no error of the parameters: th
 fit, and what they show is kept in the residual at their number of rows, for every context and for drafted steps.
 """
 
-from collections.abc import Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -75,18 +75,24 @@ def rows_of(question: Question, forward: Forward) -> float:
     return sequences * (1.0 + question.draft_probability * question.setting.num_speculative_tokens)
 
 
-def outliers(left_out: Sequence[LeftOut], skip: Sequence[int]) -> dict[int, float]:
-    """How many times more noise to allow an observation that all others contradict, by its place."""
+def worst_outlier(left_out: Sequence[LeftOut], skip: Container[int]) -> tuple[int, float] | None:
+    """The observation that all others contradict most clearly and the size of its error, if one stands out.
+
+    One at a time: an outlier drags its neighbours' predictions along.
+    """
     found = {i: abs(item.standardised) for i, item in enumerate(left_out) if i not in skip}
-    return {i: size / (0.5 * _OUTLIER) for i, size in found.items() if size > _OUTLIER}
+    worst = max(found, key=lambda i: found[i], default=None)
+    if worst is None or found[worst] <= _OUTLIER:
+        return None
+    return worst, abs(left_out[worst].observed - left_out[worst].predicted)
 
 
 def softened(
-    observations: Sequence[Observation], factors: dict[int, float], free: Sequence[int]
+    observations: Sequence[Observation], noises: Mapping[int, float], free: Container[int]
 ) -> tuple[Observation, ...]:
-    """The observations with more noise for some, and so much for others that they do not pull at all."""
+    """The observations with another noise for some, and so much for others that they do not pull at all."""
     return tuple(
-        replace(o, noise=_FREE if i in free else o.noise * factors.get(i, 1.0)) for i, o in enumerate(observations)
+        replace(o, noise=_FREE if i in free else max(o.noise, noises.get(i, 0.0))) for i, o in enumerate(observations)
     )
 
 

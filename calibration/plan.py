@@ -1,5 +1,6 @@
 """What is fitted and how: the description that fits best, the model error, what is set aside, then the fit itself."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -25,6 +26,7 @@ Array = NDArray[np.float64]
 
 _QUICK = FitOptions(num_starts=0, num_refits=0)
 _ROUNDS = 2  # of fit and model error: the second changes tau by a few percent
+_MOST_OUTLIERS = 0.25  # of all measurements: more of them are a model that is wrong
 
 
 @dataclass(frozen=True)
@@ -48,21 +50,15 @@ class Plan:
     def prior_tau(self) -> ModelError:
         """The model error before anything is left out."""
         prior = self.system.priors["model_error"]
-        if self.earlier and self.earlier.residual:  # the residuals' prior is what the earlier fit left of them
-            return ModelError(self.earlier.tau, 0.0)
         spread = prior.spread if prior.kind == "lognormal" else 0.0
         return ModelError(max(prior.center, 1e-4), spread)
 
     def coordinates(self, tau: float) -> Coordinates:
         """Parameters, residuals, uncounted acceptances."""
         base, residuals = coordinates_of(self.system.priors), residual_coordinates(tau)
-        if self.earlier is None:
-            both = base + residuals
-        elif self.earlier.residual:
-            both = (base + residuals).updated(self.earlier.posterior.mode, self.earlier.posterior.factor)
-        else:
-            both = base.updated(self.earlier.posterior.mode, self.earlier.posterior.factor) + residuals
-        return both + self._nuisances()
+        if self.earlier and not self.earlier.same:  # else its measurements are among the questions
+            base = base.updated(self.earlier.posterior.mode, self.earlier.posterior.factor)
+        return base + residuals + self._nuisances()
 
     def _nuisances(self) -> Coordinates:
         settings = dict.fromkeys(q.setting for q in self.questions if q.tokens_per_step is None)
@@ -122,22 +118,16 @@ class Fitted(NamedTuple):
 
 
 def fitted_plan(plan: Plan, options: FitOptions) -> Fitted:
-    """The fit after the model error is estimated and what is odd is set aside."""
-    tau, observations = plan.prior_tau, plan.observations
-    groups = [q.group for q in plan.questions]
-    factors: dict[int, float] = {}
-    cliff = None
-    for turn in range(_ROUNDS):
+    """The fit after what is odd is set aside and the model error is estimated."""
+    tau, groups = plan.prior_tau, [q.group for q in plan.questions]
+    cliff, noises = _oddities(plan, groups)
+    past = cliff.past if cliff else ()
+    observations = oddities.softened(plan.observations, noises, past)
+    for _ in range(_ROUNDS):
         coordinates = plan.coordinates(tau.value)
         forward = plan.forward(coordinates)
         fit = fit_map(forward.predict, observations, coordinates, _QUICK)
-        if turn == 0:
-            cliff = oddities.find_cliff(forward, fit) if plan.questions else None
-        past = cliff.past if cliff else ()
-        factors = oddities.outliers(leave_out(fit, groups), past)
-        observations = oddities.softened(plan.observations, factors, past)
-        softer = replace(fit, observations=observations)
-        tau = model_error(softer, groups, forward.residuals, unit_factor(), plan.prior_tau)
+        tau = model_error(fit, groups, forward.residuals, unit_factor(), plan.prior_tau)
     coordinates = plan.coordinates(tau.root_mean_square)
     forward = plan.forward(coordinates)
     fit = fit_map(forward.predict, observations, coordinates, options)
@@ -145,4 +135,23 @@ def fitted_plan(plan: Plan, options: FitOptions) -> Fitted:
     if cliff:
         mode, covariance = oddities.pinned(forward, fit, cliff)
         fit = replace(fit, mode=mode, covariance=covariance, predicted=forward.predict(mode[None, :])[0])
+    factors = {i: noise / plan.questions[i].noise for i, noise in noises.items()}
     return Fitted(forward, fit, tau, left, factors, cliff)
+
+
+def _oddities(plan: Plan, groups: Sequence[str]) -> tuple[oddities.Cliff | None, dict[int, float]]:
+    """A cliff of the sweep, and the noise to allow single measurements that all others contradict."""
+    coordinates = plan.coordinates(plan.prior_tau.value)
+    forward, noises = plan.forward(coordinates), dict[int, float]()
+    fit = fit_map(forward.predict, plan.observations, coordinates, _QUICK)
+    cliff = oddities.find_cliff(forward, fit) if plan.questions else None
+    past = cliff.past if cliff else ()
+    for _ in range(int(_MOST_OUTLIERS * len(plan.questions))):
+        observations = oddities.softened(plan.observations, noises, past)
+        if observations != fit.observations:
+            fit = fit_map(forward.predict, observations, coordinates, _QUICK)
+        worst = oddities.worst_outlier(leave_out(fit, groups), {*past, *noises})
+        if worst is None:
+            break
+        noises[worst[0]] = worst[1]
+    return cliff, noises

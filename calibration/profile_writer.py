@@ -42,7 +42,7 @@ def profile_of(
     priors = _with_switches(plan.system.priors, plan.switches)
     _set_model_error(priors, fitted.tau, mode, covariance)
     drafting = {q.setting.method for q in plan.questions if q.drafts}
-    method = next(iter(drafting), old.method if old and plan.earlier and plan.earlier.residual else "none")
+    method = next(iter(drafting), "none")
     counted = old.acceptance if old and plan.earlier and plan.earlier.match.model else ()
     settings = dict(old.settings) if old and plan.earlier and plan.earlier.match.links else {}
     files = [{"path": f.path, "format": f.format, "sha256": f.sha256} for f in evidence.files]
@@ -58,6 +58,7 @@ def profile_of(
         method=method,
         settings=settings | dict(plan.settings),
         stated_acceptance=stated_sha256(plan.system.deployment.speculation.acceptance),
+        measurements=tuple(q.to_dict() for q in plan.questions),
         anchors=_anchors(plan, fitted),
         acceptance=merged_acceptance(counted, selected.acceptance),
         curve=points or (old.curve if old and measured_since else None),

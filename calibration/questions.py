@@ -1,10 +1,14 @@
 """What the model is asked: one measured quantity each, under the conditions it was measured in."""
 
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, get_args
 
 import numpy as np
 
+from simulator.deployment.speculation import MAX_DRAFT_TOKENS, METHODS
+from simulator.deployment.tables import MAX_TOKENS
+from simulator.json_table import JsonTable
 from simulator.posterior import Observation
 
 Quantity = Literal["tpot", "step", "throughput", "allreduce_share"]
@@ -71,3 +75,40 @@ class Question:
     def natural(self, scaled: float) -> float:
         """A value of the fit's scale in SI units."""
         return float(1.0 / (1.0 + np.exp(-scaled)) if self.quantity == "allreduce_share" else np.exp(scaled))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The question as a profile keeps it."""
+        return asdict(self)
+
+
+def question_of(item: Mapping[str, Any], place: str) -> Question:
+    """The question that a profile keeps at `place`; `InputError` where a value cannot be."""
+    table = JsonTable(item, place)
+    quantity = table.text("quantity")
+    if quantity not in get_args(Quantity):
+        raise table.refuse("quantity", ", ".join(get_args(Quantity)))
+    return Question(
+        source=table.text("source"),
+        quantity=quantity,  # type: ignore[arg-type]
+        value=table.number("value", 1e-9, 1e12 if quantity == "throughput" else 1e4),
+        noise=table.number("noise", 1e-6, 100.0),
+        setting=_setting_of(table.table("setting")),
+        requests=table.number("requests", 1.0, 1e6),
+        context_tokens=table.number("context_tokens", 1.0, float(MAX_TOKENS)),
+        tokens_per_step=table.optional("tokens_per_step", 1.0, MAX_DRAFT_TOKENS + 1.0),
+        draft_probability=table.number("draft_probability", 0.0, 1.0),
+        with_prompts=table.truth("with_prompts"),
+        kind=table.text("kind"),
+    )
+
+
+def _setting_of(table: JsonTable) -> Setting:
+    method = table.text("method")
+    if method not in METHODS:
+        raise table.refuse("method", ", ".join(METHODS))
+    return Setting(
+        method,
+        table.whole("num_speculative_tokens", 0, MAX_DRAFT_TOKENS),
+        table.whole("input_tokens", 1, MAX_TOKENS),
+        table.whole("output_tokens", 2, MAX_TOKENS),
+    )

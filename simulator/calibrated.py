@@ -23,7 +23,7 @@ from simulator.deployment.speculation import Acceptance, Speculation
 from simulator.facts import fact_sha256, facts_predictor, observations_of
 from simulator.identity import differences, identity_of
 from simulator.knowledge import ROUTING, Knowledge
-from simulator.parameters import Prior
+from simulator.parameters import Prior, PriorSet
 from simulator.posterior import Posterior, conditioned, linearise
 from simulator.profile import CONSTANT_SHARE, MeasuredCurve, PooledAcceptance, Profile
 from simulator.system import System, build_system
@@ -66,11 +66,11 @@ class CarriedOver(NamedTuple):
     posterior: Posterior
     match: _Match
     notes: tuple[str, ...]
-    tau: float  # the profile's model error
+    own_priors: PriorSet  # what the deployment has without the profile
 
     @property
-    def residual(self) -> bool:
-        """Whether the residual coordinates are among those of the posterior."""
+    def same(self) -> bool:
+        """Whether the profile was measured on this very deployment, so that its residual holds."""
         return len(self.posterior.mode) > len(self.system.priors.priors)
 
 
@@ -101,8 +101,8 @@ def carried_over(deployment: Deployment, profile: Profile, curve: AllReduceCurve
     if match.links and (profile.settings or profile.curve):
         system, more = _resettled(deployment, profile, system, curve)
         notes += more
-    joint, system, more = _carried(profile, system, match)
-    return CarriedOver(system, joint, match, notes + more, profile.model_error)
+    joint, narrowed, more = _carried(profile, system, match)
+    return CarriedOver(narrowed, joint, match, notes + more, system.priors)
 
 
 def _match(profile: Profile, system: System) -> _Match:

@@ -100,6 +100,7 @@ class Profile:
     method: str  # of the runs with drafts behind the last residual; "none" without any
     settings: Mapping[str, Any]  # keys of [hardware] that the fit found
     stated_acceptance: str  # hash of the acceptance that the deployment stated then; "" for none
+    measurements: tuple[Mapping[str, Any], ...] = ()  # what was fitted, for a fit that continues this one
     anchors: tuple[Anchor, ...] = ()
     acceptance: tuple[PooledAcceptance, ...] = ()
     curve: MeasuredCurve | None = None
@@ -125,6 +126,7 @@ class Profile:
             "model_error": self.model_error,
             "method": self.method,
             "stated_acceptance": self.stated_acceptance,
+            "measurements": [dict(item) for item in self.measurements],
             "anchors": [asdict(anchor) for anchor in self.anchors],
             "acceptance": [asdict(counted) for counted in self.acceptance],
             "curve": None if self.curve is None else asdict(self.curve),
@@ -178,6 +180,7 @@ def parse_profile(document: Any, sha256: str = "") -> Profile:
         method=tree.text("method"),
         settings=_settings(tree.table("settings")),
         stated_acceptance=tree.text("stated_acceptance"),
+        measurements=tuple(dict(item.value) for item in tree.items("measurements")),
         anchors=tuple(_anchor(item) for item in tree.items("anchors")),
         acceptance=tuple(_acceptance(item) for item in tree.items("acceptance")),
         curve=None if tree.get("curve") is None else _curve(tree.table("curve")),
