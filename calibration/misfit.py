@@ -24,8 +24,8 @@ _SCATTER = 1.3  # times the stated noise
 _AS_GOOD = 2.0  # of the objective
 
 
-def warnings(plan: Plan, fitted: Fitted) -> list[str]:
-    """One sentence each, most serious first."""
+def warnings(plan: Plan, fitted: Fitted, kv_cache_tokens: float | None = None) -> list[str]:
+    """One sentence each, most serious first; `kv_cache_tokens` is what the engine logged."""
     if not plan.questions:
         return []
     found = [
@@ -37,7 +37,7 @@ def warnings(plan: Plan, fitted: Fitted) -> list[str]:
         *_conflicts(plan, fitted.fit),
         *_shares(plan, fitted),
         *_coverage(fitted),
-        *_capacity(plan),
+        *_capacity(plan, kv_cache_tokens),
         *_fit_quality(fitted.fit),
     ]
     return list(dict.fromkeys(found))
@@ -56,6 +56,9 @@ def _cliff(fitted: Fitted) -> Iterator[str]:
 def _outliers(plan: Plan, fitted: Fitted) -> Iterator[str]:
     for i, factor in fitted.softened.items():
         q, left = plan.questions[i], fitted.left_out[i]
+        if q.quantity == "allreduce_share":
+            yield _wrong_share(q, left.predicted)
+            continue
         yield (
             f"{q.label} ({q.source}) is {_percent(left.observed - left.predicted)} from what all other measurements say"
             f" of it; it counts with {1.0 / factor**2:.0%} of its weight: measure it again"
@@ -133,12 +136,17 @@ def _conflicts(plan: Plan, fit: FitResult) -> Iterator[str]:
 
 
 def _shares(plan: Plan, fitted: Fitted) -> Iterator[str]:
-    for q, residual, predicted in zip(plan.questions, fitted.fit.residuals, fitted.fit.predicted, strict=True):
+    rows = zip(plan.questions, fitted.fit.residuals, fitted.fit.predicted, strict=True)
+    for q, residual, predicted in (row for i, row in enumerate(rows) if i not in fitted.softened):
         if q.quantity == "allreduce_share" and abs(residual) > _MOVED:
-            yield (
-                f"AllReduce takes {q.value:.0%} of the profiled step at C={q.requests:g}, the fit can explain"
-                f" {q.natural(float(predicted)):.0%}: check the interconnect and what the profiler counted"
-            )
+            yield _wrong_share(q, float(predicted))
+
+
+def _wrong_share(question: Question, predicted: float) -> str:
+    return (
+        f"AllReduce takes {question.value:.0%} of the profiled step at C={question.requests:g}, all else says"
+        f" {question.natural(predicted):.0%}: check the interconnect and what the profiler counted"
+    )
 
 
 def _coverage(fitted: Fitted) -> Iterator[str]:
@@ -151,8 +159,8 @@ def _coverage(fitted: Fitted) -> Iterator[str]:
         )
 
 
-def _capacity(plan: Plan) -> Iterator[str]:
-    held = capacity(plan.system, 0).max_running
+def _capacity(plan: Plan, kv_cache_tokens: float | None) -> Iterator[str]:
+    held = capacity(plan.system, 0, kv_cache_tokens).max_running
     most = max((q.requests for q in plan.questions if not q.drafts and q.kind == "cell"), default=0.0)
     if held and most > held:
         yield (

@@ -29,7 +29,7 @@ def report_of(calibration: Calibration, identified: Identified) -> JsonObject:
         "parameters": parameters_of(calibration),
         "correlations": _correlations(calibration),
         "residuals": _residuals(calibration),
-        "warnings": [*calibration.findings, *warnings(plan, calibration.fitted)],
+        "warnings": [*calibration.findings, *warnings(plan, calibration.fitted, profile.kv_cache_tokens)],
         "fit": {
             "num_measurements": len(fit.observations),
             "num_concurrencies": len({q.group for q in plan.questions}),
