@@ -21,6 +21,7 @@ COMMANDS = {
     "predict": "One speculative configuration against its baseline, part by part.",
     "whatif": "Any keys of the deployment varied, every combination predicted.",
     "simulate": "A serving run of both arms, request by request.",
+    "calibrate": "Model parameters fitted to measurements, with uncertainty, and what would narrow it.",
     "step": "One engine step on the ranks: layers, AllReduce on the links of the box, experts as drawn.",
     "replay": "Acceptance measured offline from recorded outputs, before any restart.",
     "backtest": "The model scored on published measurements.",

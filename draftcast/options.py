@@ -45,6 +45,7 @@ class Request:
     model: str | None
     num_gpus: int | None
     launch: str | None
+    profile: str | None
     num_draws: int
     seed: int
     as_json: bool
@@ -61,7 +62,15 @@ class Request:
         expanded = expand(self.source, self.launch, stated(overrides, "engine.version"))
         for key, option in (("hardware.gpu", "--gpu"), ("model.config", "--model")):
             expanded.require(key, any(item.startswith(f"{key}=") for item in overrides), option)
-        return load_deployment(expanded.source, overrides, expanded.notes)
+        deployment = load_deployment(expanded.source, overrides, expanded.notes)
+        return deployment if self.profile is None else self._with_profile(deployment, self.profile)
+
+    @staticmethod
+    def _with_profile(deployment: Deployment, path: str) -> Deployment:
+        from simulator.deployment.load import with_profile
+        from simulator.profile import read_profile
+
+        return with_profile(deployment, read_profile(path))
 
     def named_overrides(self, method: str | None = None) -> tuple[str, ...]:
         """The options that have a name of their own, as KEY=VALUE; `--set` comes after them and wins."""
@@ -116,6 +125,7 @@ _DEPLOYMENT_PARAMETERS: tuple[_Decorator, ...] = (
     click.option("--model", metavar="NAME", help="Model card or path of a config.json."),
     click.option("--num-gpus", type=click.IntRange(min=1), metavar="N", help="GPUs of the machine."),
     click.option("--launch", metavar="NAME", help="Which launch, where the source holds several."),
+    click.option("--profile", metavar="FILE", help="What `draftcast calibrate -o` wrote about this machine."),
     click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the draws."),
 )  # fmt: skip
 _DRAWS = click.option("--draws", "num_draws", type=click.IntRange(MIN_DRAWS, 100_000), default=2000, show_default=True,

@@ -3,7 +3,7 @@
 import functools
 import tomllib
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from hwmodel.moe import Routing
 from hwmodel.records import dataclass
+from hwmodel.residual import StepResidual
 from hwmodel.units import GB, MS, US
 
 Array = NDArray[np.float64]
@@ -56,6 +57,7 @@ class Parameters:
     sampling_scale: Any
     memory_reserve_bytes: Any
     model_error: Any
+    residual: StepResidual | None = None  # what measurements add to the model; no parameter, has no prior of its own
 
     @functools.cached_property
     def routing(self) -> Routing:
@@ -69,7 +71,7 @@ class Parameters:
         return Routing(self.popularity_sigma, none, none + _NO_MEMORY)
 
 
-PARAMETER_NAMES = tuple(f.name for f in fields(Parameters))
+PARAMETER_NAMES = tuple(f.name for f in fields(Parameters) if f.default is MISSING)
 
 
 def si_name(file_name: str) -> tuple[str, float]:

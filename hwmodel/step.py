@@ -328,6 +328,8 @@ def engine_parts(work: RankWork, machine: Machine, batch: Batch, p: Parameters, 
     parts["sampling"] = sampling_time_s(work, machine, batch, p)
     if mode.synchronous_baseline:
         parts["overhead"] = parts["overhead"] + p.synchronous_step_s
+    if p.residual is not None:
+        parts = _scaled(parts, p.residual.factor(batch.tokens, sequences))
     parts["speculation_overhead"] = 0.0
     parts["verify_path"] = 0.0
     if mode.speculation:
@@ -335,8 +337,14 @@ def engine_parts(work: RankWork, machine: Machine, batch: Batch, p: Parameters, 
         parts["speculation_overhead"] = software + (loss - usual)
         if mode.rows_as_prefill:
             parts["verify_path"] = verify_path_time_s(work, batch, p)
+        if p.residual is not None:
+            parts = _scaled(parts, p.residual.drafted_factor())
     parts["drafter"] = 0.0
     return parts
+
+
+def _scaled(parts: dict[str, Any], factor: Array) -> dict[str, Any]:
+    return {name: part * factor for name, part in parts.items()}
 
 
 def graph_loss_s(work: RankWork, gpu_s: Any, p: Parameters, rows: Any, mode: StepMode) -> Any:

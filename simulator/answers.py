@@ -193,10 +193,13 @@ def recorded_inputs(study: Study, settings: JsonObject) -> JsonObject:
         "max_num_seqs": mode.max_num_seqs,
         "max_num_batched_tokens": mode.max_num_batched_tokens,
     }
+    profile = study.deployment.profile
+    calibrated = {} if profile is None else {"profile": {"created": profile.created, "sha256": profile.sha256}}
     return {
         "deployment": deployment,
         "method": study.system.method,
         **settings,
+        **calibrated,
         "resolved": resolved,
         "model_version": MODEL_VERSION,
     }

@@ -63,7 +63,9 @@ class PriorSet:
 
     def parameters(self, z: Array) -> Parameters:
         """Parameters at coordinates `z` of shape `(num_draws, num_parameters)`; each value is `(num_draws, 1)`."""
-        columns = {si_name(prior.name)[0]: prior.values(z[:, i : i + 1]) for i, prior in enumerate(self.priors)}
+        columns: dict[str, Any] = {
+            si_name(prior.name)[0]: prior.values(z[:, i : i + 1]) for i, prior in enumerate(self.priors)
+        }
         return Parameters(**columns)
 
     def medians(self) -> Array:

@@ -53,7 +53,10 @@ class Posterior:
         With `predict`, each draw is moved (least change in posterior widths) until what it predicts of the facts is
         what the linear model said: parameters enter as exponentials, so a plain normal draw would overshoot the facts.
         """
-        z = self.mode + standard @ self.factor.T
+        return self.moved(self.mode + standard @ self.factor.T, predict)
+
+    def moved(self, z: Array, predict: Callable[[Array], Array] | None) -> Array:
+        """Coordinates `(num_draws, num_parameters)` moved to agree with the facts; see `draws`."""
         if predict is None or not len(self.noise):
             return z
         wanted = self.at_mode + (z - self.mode) @ self.jacobian.T
@@ -85,14 +88,14 @@ def condition(predict: Callable[[Array], Array], observations: list[Observation]
     target = np.array([o.value for o in observations])
     noise = np.array([o.noise for o in observations])
     mode = np.zeros(num_parameters)
-    at_mode, jacobian = _linearise(predict, mode)
+    at_mode, jacobian = linearise(predict, mode)
     for _ in range(_ITERATIONS):
         scaled = jacobian / noise[:, None]
         wanted = _solve(scaled, (target - at_mode) / noise + scaled @ mode)
         step = wanted - mode
         step *= min(_DAMPING, _MAX_STEP / max(float(np.max(np.abs(step))), 1e-12))
         mode = mode + step
-        at_mode, jacobian = _linearise(predict, mode)
+        at_mode, jacobian = linearise(predict, mode)
         if np.max(np.abs(step)) < _CONVERGED:
             break
     scaled = jacobian / noise[:, None]
@@ -101,12 +104,20 @@ def condition(predict: Callable[[Array], Array], observations: list[Observation]
     return Posterior(mode, factor, (target - at_mode) / noise, labels, at_mode, jacobian, noise)
 
 
+def conditioned(prior: Posterior, predict: Callable[[Array], Array], observations: list[Observation]) -> Posterior:
+    """`prior` narrowed by further observations of coordinates `(n, num_parameters)`; it holds what both say."""
+    inside = condition(lambda u: predict(prior.mode + u @ prior.factor.T), observations, len(prior.mode))
+    mode, factor = prior.mode + prior.factor @ inside.mode, prior.factor @ inside.factor
+    jacobian = np.asarray(np.linalg.solve(prior.factor.T, inside.jacobian.T).T)
+    return replace(inside, mode=mode, factor=factor, jacobian=jacobian)
+
+
 def _solve(scaled: Array, right: Array) -> Array:
     """The minimiser of |right - scaled z|^2 + |z|^2."""
     return np.asarray(np.linalg.solve(scaled.T @ scaled + np.eye(scaled.shape[1]), scaled.T @ right))
 
 
-def _linearise(predict: Callable[[Array], Array], mode: Array) -> tuple[Array, Array]:
+def linearise(predict: Callable[[Array], Array], mode: Array) -> tuple[Array, Array]:
     """Prediction at the mode and its Jacobian `(num_observations, num_parameters)` by forward differences."""
     values = predict(np.concatenate([mode[None, :], mode + _DIFFERENCE * np.eye(len(mode))]))
     return values[0], ((values[1:] - values[0]) / _DIFFERENCE).T

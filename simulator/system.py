@@ -84,10 +84,17 @@ class System:
         return self.parallel.data * self.parallel.pipeline
 
 
-def build_system(deployment: Deployment, *, gpu: Gpu | None = None, shape: ModelShape | None = None) -> System:
+def build_system(
+    deployment: Deployment,
+    measured: AllReduceCurve | None = None,
+    *,
+    gpu: Gpu | None = None,
+    shape: ModelShape | None = None,
+) -> System:
     """The system of a deployment; `InputError` in one line where cards and keys do not go together.
 
-    `gpu` and `shape` stand in for the cards that the deployment names.
+    `measured` is an AllReduce curve to use in place of the one that the deployment leads to; `gpu` and `shape` stand in
+    for the cards that it names.
     """
     gpu = gpu or load_gpu(deployment.hardware.gpu)
     shape = shape or load_model(deployment.model.config)
@@ -104,7 +111,7 @@ def build_system(deployment: Deployment, *, gpu: Gpu | None = None, shape: Model
     interconnect, why = resolve_interconnect(deployment, gpu)
     notes += [why] if why else []
     notes += what_is_not_modelled(deployment)
-    curve = resolve_curve(deployment, gpu, interconnect)
+    curve = resolve_curve(deployment, gpu, interconnect) if measured is None else measured
     modes: dict[int, EngineMode] = {}
 
     def mode(num_speculative_tokens: int) -> EngineMode:

@@ -5,7 +5,7 @@ import os
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic_core import SchemaValidator, ValidationError
 
@@ -18,6 +18,9 @@ from simulator.deployment.problems import stated_error
 from simulator.deployment.schema import validator
 from simulator.deployment.speculation import METHODS
 from simulator.deployment.tables import LENGTH_DISTRIBUTIONS, Deployment
+
+if TYPE_CHECKING:
+    from simulator.profile import Profile
 
 _MAX_FILE_BYTES = 1_000_000  # a deployment file is a screen of text; a model file given by mistake is not
 _SHOWN_PATH = 200
@@ -56,6 +59,14 @@ def apply_overrides(deployment: Deployment, overrides: Sequence[str]) -> Deploym
     changed = _validated(tables, deployment.notes + notes)
     if changed.measured and not sets_measured(overrides):
         changed._measured_on = deployment._measured_on or (deployment if changes_baseline(overrides) else None)
+    changed._profile = deployment._profile
+    return changed
+
+
+def with_profile(deployment: Deployment, profile: "Profile | None") -> Deployment:
+    """`deployment` with what a calibration learned; whether that applies is said where it is used."""
+    changed = deployment.changed()
+    changed._profile = profile
     return changed
 
 
@@ -91,7 +102,7 @@ def with_method(deployment: Deployment, method: str) -> tuple[Deployment, tuple[
     notes = drop_own_keys(tables, method)
     tables.setdefault("speculation", {})["method"] = method
     changed = _validated(tables, deployment.notes + notes)
-    changed._measured_on = deployment._measured_on
+    changed._measured_on, changed._profile = deployment._measured_on, deployment._profile
     return changed, notes
 
 

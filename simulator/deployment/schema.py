@@ -7,7 +7,7 @@ importing them and building the tables with them took 0.1 s, a quarter of an ans
 from collections.abc import Callable, Mapping
 from dataclasses import FrozenInstanceError
 from types import NoneType, UnionType
-from typing import Annotated, Any, ClassVar, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, ClassVar, Literal, Self, Union, get_args, get_origin
 
 from pydantic_core import SchemaValidator, core_schema
 
@@ -81,6 +81,10 @@ class Table:
         return f"{type(self).__name__}({', '.join(f'{name}={getattr(self, name)!r}' for name in self.stated)})"
 
     __hash__ = None  # type: ignore[assignment]
+
+    def changed(self, **keys: Any) -> Self:
+        """A copy with these keys stated so; values are taken as they are, only `validator` checks."""
+        return type(self)(**{**vars(self), **keys})
 
     @property
     def stated(self) -> list[str]:

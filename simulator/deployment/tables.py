@@ -5,10 +5,13 @@ and the reading of `--set` values are generated from these declarations.
 What concerns several keys at once is in `checks`. Contract: docs/guide.md, "The deployment file".
 """
 
-from typing import Annotated, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Literal, get_args
 
 from simulator.deployment.schema import Field, Table
 from simulator.deployment.speculation import NonNegative, Share, Speculation
+
+if TYPE_CHECKING:
+    from simulator.profile import Profile
 
 MAX_CONCURRENCY = 100_000  # far above any max_num_seqs in use; catches a token count in the wrong key
 MAX_TOKENS = 100_000_000  # ten times the longest context any engine advertises
@@ -217,6 +220,7 @@ class Deployment(Table):
     measured: tuple[Measured, ...] = Field((), description="facts about the running baseline")
     _notes: tuple[str, ...] = ()
     _measured_on: "Deployment | None" = None
+    _profile: "Profile | None" = None
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -227,6 +231,11 @@ class Deployment(Table):
     def measured_on(self) -> "Deployment":
         """The deployment that the measured facts describe: this one, or what it was before overrides changed it."""
         return self._measured_on or self
+
+    @property
+    def profile(self) -> "Profile | None":
+        """What `draftcast calibrate` learned, where a profile was given."""
+        return self._profile
 
     @property
     def num_gpus_used(self) -> int:

@@ -66,7 +66,7 @@ def step_cell(study: Study, num_speculative_tokens: int, concurrency: int) -> St
 
 def cell_of(study: Study, num_speculative_tokens: int, concurrency: int, sequences: int, drafted: int) -> StepCell:
     """The step of `sequences` requests, `drafted` of them drafted."""
-    system, k, p = study.system, num_speculative_tokens, study.point_parameters
+    system, k, p = study.system, num_speculative_tokens, replace(study.point_parameters, residual=None)
     query = int(system.verified_rows(np.array([k]))[0]) if k else 1
     uniform = drafted == sequences and not (k and system.mode(k).variable_draft_length)
     tokens = sequences + drafted * (query - 1)
@@ -95,6 +95,19 @@ def _step_mode(system: System, k: int, uniform: bool) -> StepMode:
         loses_async=k > 0 and baseline.async_scheduling and not mode.async_scheduling,
         rows_as_prefill=k > 0 and mode.multi_token_rows_as_prefill,
     )
+
+
+def left_out(study: Study, cell: StepCell) -> list[str]:
+    """A sentence where a profile says that the whole step takes longer or shorter than its parts explain."""
+    if study.point_residual is None:
+        return []
+    factor = study.point_residual.factor(float(cell.tokens), float(cell.sequences))
+    if cell.num_speculative_tokens:
+        factor = factor * study.point_residual.drafted_factor()
+    return [
+        f"the profile's measurements say {number(factor) - 1.0:+.1%} for steps of {cell.tokens} rows; this simulation"
+        " has only the parts that the model knows"
+    ]
 
 
 def number(value: Any) -> float:

@@ -8,7 +8,7 @@ from hwmodel.rank import MoeWork
 from hwmodel.step import STEP_PARTS, layer_load
 from simulator.answers import recorded_inputs
 from simulator.ranks import why
-from simulator.ranks.cell import StepCell, number, step_cell
+from simulator.ranks.cell import StepCell, left_out, number, step_cell
 from simulator.ranks.expert_loads import LayerLoad
 from simulator.ranks.links import Link
 from simulator.ranks.plan import ACTIVATION_BYTES, Reduce
@@ -70,7 +70,18 @@ def summarise(
         growth=tuple(growth),
         box=_box(simulation),
         why=tuple(why.sentences(simulation, allreduce, growth, asked.jitter)),
-        notes=tuple(dict.fromkeys([*notes, *study.notes, *study.system.notes, *simulation.notes, *_cell_notes(cell)])),
+        notes=tuple(
+            dict.fromkeys(
+                [
+                    *notes,
+                    *study.notes,
+                    *study.system.notes,
+                    *simulation.notes,
+                    *_cell_notes(cell),
+                    *left_out(study, cell),
+                ]
+            )
+        ),
     )
 
 

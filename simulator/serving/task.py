@@ -73,7 +73,8 @@ class Task:
 
 def one_draw(parameters: Parameters, draw: int) -> Parameters:
     """The parameters of one draw, arrays `(1, 1)`."""
-    return Parameters(**{name: getattr(parameters, name)[draw : draw + 1] for name in PARAMETER_NAMES})
+    values = {name: getattr(parameters, name)[draw : draw + 1] for name in PARAMETER_NAMES}
+    return Parameters(**values, residual=parameters.residual and parameters.residual.draw(draw))
 
 
 def choose_policy(

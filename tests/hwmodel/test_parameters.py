@@ -32,7 +32,7 @@ def test_file_keys_turn_into_si_names_and_factors(file_name: str, si: str, facto
 
 def test_there_is_one_prior_for_every_parameter_and_no_other() -> None:
     assert sorted(si_name(name)[0] for name in NAMES) == sorted(PARAMETER_NAMES)
-    assert tuple(f.name for f in fields(Parameters)) == PARAMETER_NAMES
+    assert tuple(f.name for f in fields(Parameters) if f.name != "residual") == PARAMETER_NAMES
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -1,0 +1,157 @@
+"""What is fitted and how: the description that fits best, the model error, what is set aside, then the fit itself."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibration import oddities
+from calibration.acceptance_book import AcceptanceBook
+from calibration.coordinates import Coordinates, coordinates_of, normal_coordinates
+from calibration.cross_validation import LeftOut, ModelError, leave_out, model_error
+from calibration.discrepancy import residual_coordinates, unit_factor
+from calibration.fit import FitOptions, fit_map
+from calibration.fit_result import FitResult
+from calibration.forward import Forward, nuisance_name
+from calibration.questions import Question, Setting
+from calibration.structure import Choice, Switch, allreduce_choices, best_choice, decide_switches
+from hwmodel.allreduce_curve import AllReduceCurve
+from simulator.calibrated import CarriedOver
+from simulator.posterior import Observation
+from simulator.system import System
+
+Array = NDArray[np.float64]
+
+_QUICK = FitOptions(num_starts=0, num_refits=0)
+_ROUNDS = 2  # of fit and model error: the second changes tau by a few percent
+_MOST_OUTLIERS = 0.25  # of all measurements: more of them are a model that is wrong
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is fitted, and with which description."""
+
+    system: System
+    questions: tuple[Question, ...]
+    book: AcceptanceBook
+    curve: AllReduceCurve | None
+    earlier: CarriedOver | None
+    settings: tuple[tuple[str, object], ...] = ()
+    switches: tuple[Switch, ...] = ()
+
+    @property
+    def observations(self) -> tuple[Observation, ...]:
+        """The questions' answers as measured."""
+        return tuple(q.observation() for q in self.questions)
+
+    @property
+    def prior_tau(self) -> ModelError:
+        """The model error before anything is left out."""
+        prior = self.system.priors["model_error"]
+        spread = prior.spread if prior.kind == "lognormal" else 0.0
+        return ModelError(max(prior.center, 1e-4), spread)
+
+    def coordinates(self, tau: float) -> Coordinates:
+        """Parameters, residuals, uncounted acceptances."""
+        base, residuals = coordinates_of(self.system.priors), residual_coordinates(tau)
+        if self.earlier and not self.earlier.same:  # else its measurements are among the questions
+            base = base.updated(self.earlier.posterior.mode, self.earlier.posterior.factor)
+        return base + residuals + self._nuisances()
+
+    def _nuisances(self) -> Coordinates:
+        settings = dict.fromkeys(q.setting for q in self.questions if q.tokens_per_step is None)
+        found = normal_coordinates((), np.zeros((0, 0)))
+        for setting in settings:
+            found = found + self._nuisance(setting)
+        return found
+
+    def _nuisance(self, setting: Setting) -> Coordinates:
+        mean, spread = self.book.log_tokens_per_step(setting.method, setting.num_speculative_tokens)
+        one = normal_coordinates((nuisance_name(setting),), np.array([[spread]]))
+        return replace(one, mean=np.array([mean]), low=np.array([0.0]))
+
+    def forward(self, coordinates: Coordinates, fixed: tuple[tuple[int, float], ...] = ()) -> Forward:
+        """The model of these questions."""
+        held = (*(switch.fixed for switch in self.switches), *fixed)
+        return Forward(self.system, self.questions, coordinates, self.curve, held)
+
+    def quick(self, fixed: tuple[tuple[int, float], ...] = ()) -> FitResult:
+        """One search at the prior model error."""
+        coordinates = self.coordinates(self.prior_tau.value)
+        return fit_map(self.forward(coordinates, fixed).predict, self.observations, coordinates, _QUICK)
+
+
+def settled_plan(plan: Plan) -> tuple[Plan, tuple[str, ...]]:
+    """The plan with the description that fits best, and what was changed."""
+    if not plan.questions:
+        return plan, ()
+    findings: tuple[str, ...] = ()
+    others = allreduce_choices(plan.system, plan.questions) if plan.earlier is None else []
+    if others:
+        tried = [
+            Choice(settings, system, replace(plan, system=system).quick().log_evidence) for settings, system in others
+        ]
+        best, text = best_choice(Choice({}, plan.system, plan.quick().log_evidence), tried)
+        plan = replace(plan, system=best.system, settings=tuple(best.settings.items()))
+        findings += (text,) if text else ()
+    coordinates = plan.coordinates(plan.prior_tau.value)
+    switches = decide_switches(
+        plan.system,
+        lambda fixed: plan.forward(coordinates, fixed).predict,
+        lambda fixed: plan.quick(fixed).log_evidence,
+        coordinates.mean,
+    )
+    return replace(plan, switches=tuple(switches)), findings
+
+
+class Fitted(NamedTuple):
+    """The fit, its model, and what was found on the way."""
+
+    forward: Forward
+    fit: FitResult
+    tau: ModelError
+    left_out: tuple[LeftOut, ...]
+    softened: dict[int, float]
+    cliff: oddities.Cliff | None
+
+
+def fitted_plan(plan: Plan, options: FitOptions) -> Fitted:
+    """The fit after what is odd is set aside and the model error is estimated."""
+    tau, groups = plan.prior_tau, [q.group for q in plan.questions]
+    cliff, noises = _oddities(plan, groups)
+    past = cliff.past if cliff else ()
+    observations = oddities.softened(plan.observations, noises, past)
+    for _ in range(_ROUNDS):
+        coordinates = plan.coordinates(tau.value)
+        forward = plan.forward(coordinates)
+        fit = fit_map(forward.predict, observations, coordinates, _QUICK)
+        tau = model_error(fit, groups, forward.residuals, unit_factor(), plan.prior_tau)
+    coordinates = plan.coordinates(tau.root_mean_square)
+    forward = plan.forward(coordinates)
+    fit = fit_map(forward.predict, observations, coordinates, options)
+    left = leave_out(fit, groups)
+    if cliff:
+        mode, covariance = oddities.pinned(forward, fit, cliff)
+        fit = replace(fit, mode=mode, covariance=covariance, predicted=forward.predict(mode[None, :])[0])
+    factors = {i: noise / plan.questions[i].noise for i, noise in noises.items()}
+    return Fitted(forward, fit, tau, left, factors, cliff)
+
+
+def _oddities(plan: Plan, groups: Sequence[str]) -> tuple[oddities.Cliff | None, dict[int, float]]:
+    """A cliff of the sweep, and the noise to allow single measurements that all others contradict."""
+    coordinates = plan.coordinates(plan.prior_tau.value)
+    forward, noises = plan.forward(coordinates), dict[int, float]()
+    fit = fit_map(forward.predict, plan.observations, coordinates, _QUICK)
+    cliff = oddities.find_cliff(forward, fit) if plan.questions else None
+    past = cliff.past if cliff else ()
+    for _ in range(int(_MOST_OUTLIERS * len(plan.questions))):
+        observations = oddities.softened(plan.observations, noises, past)
+        if observations != fit.observations:
+            fit = fit_map(forward.predict, observations, coordinates, _QUICK)
+        worst = oddities.worst_outlier(leave_out(fit, groups), {*past, *noises})
+        if worst is None:
+            break
+        noises[worst[0]] = worst[1]
+    return cliff, noises

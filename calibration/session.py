@@ -1,0 +1,63 @@
+"""A whole calibration as the front door sees it: fitted, judged, written, and shown."""
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from calibration.calibrate import Calibration, calibrate
+from calibration.identify import Identified, identify
+from calibration.records import Evidence
+from calibration.report import report_of
+from simulator.deployment import Deployment
+from simulator.files import WholeFile
+
+JsonObject = dict[str, Any]
+
+_IN_PROFILE = ("parameters", "residuals", "warnings")  # of the report; for people, not read by draftcast
+
+
+@dataclass(frozen=True)
+class CalibrationAnswer:
+    """A calibration with everything that its report says."""
+
+    calibration: Calibration
+    identified: Identified
+    inputs: JsonObject
+    report: JsonObject
+
+    def to_dict(self, written_to: str | None = None) -> JsonObject:
+        """The JSON object of `draftcast calibrate --json`."""
+        return {"inputs": self.inputs, "profile": written_to, **self.report}
+
+    def write(self, path: str) -> None:
+        """The profile as a file, which appears when it is complete or not at all."""
+        document = self.calibration.profile.to_document()
+        document["report"] = {name: self.report[name] for name in _IN_PROFILE}
+        lines = ",\n".join(
+            f"{json.dumps(key)}: {json.dumps(value, allow_nan=False)}" for key, value in document.items()
+        )
+        whole = WholeFile(path)
+        try:
+            whole.file.write(f"{{\n{lines}\n}}\n")
+            whole.complete()
+        except BaseException:
+            whole.discard()
+            raise
+
+
+def calibrated(
+    deployment: Deployment, evidence: Evidence, *, num_draws: int = 2000, seed: int = 0
+) -> CalibrationAnswer:
+    """The parameters of a deployment given measurements; see `calibration.calibrate`."""
+    found = calibrate(deployment, evidence, num_draws=num_draws, seed=seed)
+    identified = identify(found.plan, found.fitted, deployment, found.profile, seed)
+    old = deployment.profile
+    inputs = {
+        "deployment": deployment.to_dict(),
+        "data": [{"path": f.path, "format": f.format, "sha256": f.sha256} for f in evidence.files],
+        "profile": None if old is None else {"created": old.created, "sha256": old.sha256},
+        "seed": seed,
+    }
+    report = report_of(found, identified)
+    report["notes"] = list(dict.fromkeys([*deployment.notes, *report["notes"]]))
+    return CalibrationAnswer(found, identified, inputs, report)

@@ -1,0 +1,34 @@
+"""`draftcast calibrate`: model parameters fitted to measurements, and the profile that other commands take."""
+
+import click
+
+from draftcast.options import Request, deployment_options
+from draftcast.output import show
+
+
+@click.command("calibrate")
+@click.option("--data", metavar="FILE...", multiple=True, help="Measurements of any known tool; files or folders.")
+@click.argument("more_data", metavar="[FILE...]", nargs=-1)
+@click.option("-o", "--output", metavar="FILE", help="Write the profile, for --profile of other commands.")
+@click.option("--skip-bad", is_flag=True, help="Leave out files that cannot be used, and say which.")
+@deployment_options
+def command(
+    request: Request, data: tuple[str, ...], more_data: tuple[str, ...], output: str | None, skip_bad: bool
+) -> None:
+    """Model parameters fitted to measurements, with uncertainty, and what would narrow it.
+
+    Takes nccl-tests, vllm bench, GuideLLM, AIPerf and SGLang results, /metrics, logs, traces and CSV tables, and the
+    file's own [[measured]] facts. With --profile the fit continues an earlier one. DEPLOYMENT is a TOML file, or a
+    launch.
+    """
+    from calibration.readers.read import read_evidence
+    from calibration.session import calibrated
+    from simulator.files import check_outputs
+
+    paths = (*data, *more_data)
+    check_outputs({"output": output}, [request.source, *paths, *([request.profile] if request.profile else [])])
+    evidence = read_evidence(paths, skip_bad=skip_bad)
+    result = calibrated(request.load(), evidence, num_draws=request.num_draws, seed=request.seed)
+    if output is not None:
+        result.write(output)
+    show(result.to_dict(output), as_json=request.as_json, view="calibrate")
