@@ -28,12 +28,16 @@ _MAX_EVALUATIONS = 60
 
 @dataclass(frozen=True, slots=True)
 class FitOptions:
-    """How to fit: starts beside the prior mean, refits for the spread (more where a bound is hit), and their seed."""
+    """How to fit: starts beside the first one, refits for the spread (more where a bound is hit), and their seed.
+
+    `start` is where the first search begins, by default the prior mean: the mode of a fit to nearly the same.
+    """
 
     num_starts: int = 3
     num_refits: int = 60
     num_refits_at_bound: int = 200
     seed: int = 0
+    start: Array | None = None
 
 
 def fit_map(
@@ -62,12 +66,13 @@ def fit_map(
 
 
 def _starts(coordinates: Coordinates, options: FitOptions) -> list[Array]:
-    """The prior mean, then prior draws, all inside the bounds."""
+    """The first start, then prior draws, all inside the bounds."""
     rng = np.random.default_rng(options.seed)
     draws = rng.standard_normal((options.num_starts, coordinates.size)) @ coordinates.factor.T
     edge = 0.05 * coordinates.spread
     low, high = coordinates.low + edge, coordinates.high - edge
-    return [np.clip(coordinates.mean + draw, low, high) for draw in [np.zeros(coordinates.size), *draws]]
+    first = coordinates.mean if options.start is None else options.start
+    return [np.clip(start, low, high) for start in [first, *(coordinates.mean + draw for draw in draws)]]
 
 
 class _Problem:

@@ -24,7 +24,6 @@ from simulator.system import System
 
 Array = NDArray[np.float64]
 
-_QUICK = FitOptions(num_starts=0, num_refits=0)
 _ROUNDS = 2  # of fit and model error: the second changes tau by a few percent
 _MOST_OUTLIERS = 0.25  # of all measurements: more of them are a model that is wrong
 
@@ -77,10 +76,15 @@ class Plan:
         held = (*(switch.fixed for switch in self.switches), *fixed)
         return Forward(self.system, self.questions, coordinates, self.curve, held)
 
-    def quick(self, fixed: tuple[tuple[int, float], ...] = ()) -> FitResult:
+    def quick(self, fixed: tuple[tuple[int, float], ...] = (), start: Array | None = None) -> FitResult:
         """One search at the prior model error."""
         coordinates = self.coordinates(self.prior_tau.value)
-        return fit_map(self.forward(coordinates, fixed).predict, self.observations, coordinates, _QUICK)
+        return fit_map(self.forward(coordinates, fixed).predict, self.observations, coordinates, _quick(start))
+
+
+def _quick(start: Array | None) -> FitOptions:
+    """One search and no refits."""
+    return FitOptions(num_starts=0, num_refits=0, start=start)
 
 
 def settled_plan(plan: Plan) -> tuple[Plan, tuple[str, ...]]:
@@ -90,10 +94,12 @@ def settled_plan(plan: Plan) -> tuple[Plan, tuple[str, ...]]:
     findings: tuple[str, ...] = ()
     others = allreduce_choices(plan.system, plan.questions) if plan.earlier is None else []
     if others:
+        own = plan.quick()
         tried = [
-            Choice(settings, system, replace(plan, system=system).quick().log_evidence) for settings, system in others
+            Choice(settings, system, replace(plan, system=system).quick(start=own.mode).log_evidence)
+            for settings, system in others
         ]
-        best, text = best_choice(Choice({}, plan.system, plan.quick().log_evidence), tried)
+        best, text = best_choice(Choice({}, plan.system, own.log_evidence), tried)
         plan = replace(plan, system=best.system, settings=tuple(best.settings.items()))
         findings += (text,) if text else ()
     coordinates = plan.coordinates(plan.prior_tau.value)
@@ -120,17 +126,18 @@ class Fitted(NamedTuple):
 def fitted_plan(plan: Plan, options: FitOptions) -> Fitted:
     """The fit after what is odd is set aside and the model error is estimated."""
     tau, groups = plan.prior_tau, [q.group for q in plan.questions]
-    cliff, noises = _oddities(plan, groups)
+    cliff, noises, mode = _oddities(plan, groups)
     past = cliff.past if cliff else ()
     observations = oddities.softened(plan.observations, noises, past)
     for _ in range(_ROUNDS):
         coordinates = plan.coordinates(tau.value)
         forward = plan.forward(coordinates)
-        fit = fit_map(forward.predict, observations, coordinates, _QUICK)
+        fit = fit_map(forward.predict, observations, coordinates, _quick(mode))
+        mode = fit.mode
         tau = model_error(fit, groups, forward.residuals, unit_factor(), plan.prior_tau)
     coordinates = plan.coordinates(tau.root_mean_square)
     forward = plan.forward(coordinates)
-    fit = fit_map(forward.predict, observations, coordinates, options)
+    fit = fit_map(forward.predict, observations, coordinates, replace(options, start=mode))
     left = leave_out(fit, groups)
     if cliff:
         mode, covariance = oddities.pinned(forward, fit, cliff)
@@ -139,19 +146,19 @@ def fitted_plan(plan: Plan, options: FitOptions) -> Fitted:
     return Fitted(forward, fit, tau, left, factors, cliff)
 
 
-def _oddities(plan: Plan, groups: Sequence[str]) -> tuple[oddities.Cliff | None, dict[int, float]]:
-    """A cliff of the sweep, and the noise to allow single measurements that all others contradict."""
+def _oddities(plan: Plan, groups: Sequence[str]) -> tuple[oddities.Cliff | None, dict[int, float], Array]:
+    """A cliff of the sweep, the noise to allow measurements that all others contradict, and the mode without them."""
     coordinates = plan.coordinates(plan.prior_tau.value)
     forward, noises = plan.forward(coordinates), dict[int, float]()
-    fit = fit_map(forward.predict, plan.observations, coordinates, _QUICK)
+    fit = fit_map(forward.predict, plan.observations, coordinates, _quick(None))
     cliff = oddities.find_cliff(forward, fit) if plan.questions else None
     past = cliff.past if cliff else ()
     for _ in range(int(_MOST_OUTLIERS * len(plan.questions))):
         observations = oddities.softened(plan.observations, noises, past)
         if observations != fit.observations:
-            fit = fit_map(forward.predict, observations, coordinates, _QUICK)
+            fit = fit_map(forward.predict, observations, coordinates, _quick(fit.mode))
         worst = oddities.worst_outlier(leave_out(fit, groups), {*past, *noises})
         if worst is None:
             break
         noises[worst[0]] = worst[1]
-    return cliff, noises
+    return cliff, noises, fit.mode

@@ -1,4 +1,9 @@
+import os
+
 from hypothesis import settings
+
+# As the program does it: starting a pool of threads takes longer than all the small products together.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 # The same examples in every run, and no deadline: a busy machine must not fail a test.
 settings.register_profile("repeatable", derandomize=True, deadline=None)

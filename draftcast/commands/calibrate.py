@@ -8,10 +8,10 @@ from draftcast.output import show
 
 @click.command("calibrate")
 @click.option("--data", metavar="FILE...", multiple=True, help="Measurements of any known tool; files or folders.")
-@click.argument("more_data", metavar="[FILE...]", nargs=-1)
 @click.option("-o", "--output", metavar="FILE", help="Write the profile, for --profile of other commands.")
 @click.option("--skip-bad", is_flag=True, help="Leave out files that cannot be used, and say which.")
 @deployment_options
+@click.argument("more_data", metavar="[FILE...]", nargs=-1)
 def command(
     request: Request, data: tuple[str, ...], more_data: tuple[str, ...], output: str | None, skip_bad: bool
 ) -> None:
