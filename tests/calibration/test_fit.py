@@ -69,7 +69,7 @@ def test_refits_leave_a_linear_model_as_it_is() -> None:
     assert refitted.covariance == pytest.approx(plain.covariance, rel=5e-3, abs=1e-4)
 
 
-@settings(max_examples=20)
+@settings(max_examples=20, derandomize=True)
 @given(seed=st.integers(0, 10_000))
 def test_agrees_with_the_light_conditioning_on_the_same_facts(seed: int) -> None:
     rng = np.random.default_rng(seed)

@@ -12,7 +12,7 @@ def parsed(text: str) -> tuple[int, ...]:
 
 
 def request(**changes: object) -> Request:
-    fields = dict.fromkeys(("gpu", "model", "num_gpus", "launch")) | {"source": "x.toml", "overrides": ()}
+    fields = dict.fromkeys(("gpu", "model", "num_gpus", "launch", "profile")) | {"source": "x.toml", "overrides": ()}
     return Request(**(fields | {"num_draws": 2000, "seed": 0, "as_json": False} | changes))
 
 
