@@ -53,8 +53,8 @@ def length_of(survival: Sequence[float], num_speculative_tokens: int) -> float |
 
     Positions beyond the rates are held at the last conditional value.
 
-    >>> length_of((0.8, 0.4), 3)
-    2.4
+    >>> length_of((0.5, 0.25), 3)
+    1.875
     """
     if not survival:
         return None
