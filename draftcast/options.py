@@ -61,6 +61,7 @@ class Request:
         expanded = expand(self.source, self.launch, stated(overrides, "engine.version"))
         for key, option in (("hardware.gpu", "--gpu"), ("model.config", "--model")):
             expanded.require(key, any(item.startswith(f"{key}=") for item in overrides), option)
+        expanded.require_method(any(item.startswith("speculation.method=") for item in overrides))
         return load_deployment(expanded.source, overrides, expanded.notes)
 
     def named_overrides(self, method: str | None = None) -> tuple[str, ...]:

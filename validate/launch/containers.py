@@ -7,6 +7,7 @@ from dataclasses import replace
 from validate.launch.findings import ERROR, Finding, Launch
 from validate.launch.program import VLLM, image_engine, image_entrypoint
 from validate.launch.unwrap import resolve
+from validate.launch.variables import is_worker_image, worker_launch
 
 
 def container_launches(launch: Launch, entrypoint: Sequence[str] | None, command: Sequence[str] | None) -> list[Launch]:
@@ -15,6 +16,8 @@ def container_launches(launch: Launch, entrypoint: Sequence[str] | None, command
     An image of unknown entrypoint counts when its command starts an engine, or alone looks like vLLM's arguments.
     """
     words = tuple(command or ())
+    if is_worker_image(launch.image) and not entrypoint and not words:
+        return [worker_launch(launch)]
     if entrypoint is not None:
         return resolve(replace(launch, argv=(*entrypoint, *words)))
     start = image_entrypoint(launch.image)

@@ -6,6 +6,7 @@ import shlex
 from dataclasses import dataclass
 from typing import Any
 
+from validate.launch.findings import Place
 from validate.launch.systemd_words import excerpt
 
 _SMART = str.maketrans({"“": '"', "”": '"', "„": '"', "‘": "'", "’": "'", "«": '"', "»": '"'})
@@ -206,14 +207,33 @@ def _quoted(text: str) -> str:
     return _BARE_WORD.sub(word, text)
 
 
-def corrected(kind: str, content: dict[str, Any]) -> str:
-    """The option as it must stand in a source of that kind so that exactly this object reaches the engine."""
+def corrected(place: Place, content: dict[str, Any]) -> str:
+    """The option as it must stand in that place so that exactly this object reaches the engine."""
     value = json.dumps({name: item for name, item in content.items() if item != UNKNOWN})
-    if kind in ("compose", "kubernetes"):
-        return "- '--speculative-config=" + value.replace("'", "''").replace("$", "$$") + "'"
-    if kind == "config":
-        return f"speculative-config: {value}"
-    if kind == "systemd":
-        escaped = value.replace("\\", "\\\\").replace("'", "\\'").replace("%", "%%").replace("$", "$$")
-        return f"--speculative-config '{escaped}'"
-    return f"--speculative-config {shlex.quote(value)}"
+    words = f"--speculative-config {shlex.quote(value)}"
+    if place.kind == "systemd":
+        return _for_systemd(words) if place.in_text else f"--speculative-config '{_for_systemd(value, quotes=chr(39))}'"
+    if place.kind == "compose":
+        return words.replace("$", "$$") if place.in_text else _yaml_item(value).replace("$", "$$")
+    if place.in_text:
+        return words
+    if place.kind == "kubernetes":
+        return _yaml_item(value).replace("$(", "$$(")
+    if place.kind in ("config", "ray"):
+        return f"{'speculative-config' if place.kind == 'config' else 'speculative_config'}: {value}"
+    if place.kind in ("dockerfile", "nix"):
+        comma = "," if place.kind == "dockerfile" else ""
+        return f'"--speculative-config"{comma} {json.dumps(value)}'
+    return words
+
+
+def _yaml_item(value: str) -> str:
+    return "- '--speculative-config=" + value.replace("'", "''") + "'"
+
+
+def _for_systemd(text: str, quotes: str = "'\"") -> str:
+    """The text as systemd reads it back inside quotes: C escapes, specifiers and variables undone."""
+    escaped = text.replace("\\", "\\\\").replace("%", "%%").replace("$", "$$")
+    for quote in quotes:
+        escaped = escaped.replace(quote, "\\" + quote)
+    return escaped

@@ -5,9 +5,8 @@ from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from validate.launch.files import read_beside
 from validate.launch.findings import MalformedSourceError
-from validate.launch.shell_expand import UNRESOLVED, Scope, document_text, expand_text, expand_word
+from validate.launch.shell_expand import UNRESOLVED, Scope, document_text, expand_text, expand_word, printed
 from validate.launch.shell_words import ARRAY, MAX_DEPTH, TEXT, Command, Lexer, Part, Word
 
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\[[^\]]*\])?(\+?)=(.*)", re.DOTALL)
@@ -15,6 +14,8 @@ _DECLARATIONS = frozenset(("export", "declare", "typeset", "local", "readonly"))
 _OPENING_KEYWORDS = frozenset(("then", "do", "!", "{", "time", "while", "until", "coproc"))
 _MAX_NESTED_IFS = 100
 _MAX_ITEMS = 10_000
+_MAX_FILES = 100
+_MAX_FILE_CHARACTERS = 1_000_000  # as large as a launch text may be
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,7 @@ class Invocation:
     conditional: bool = False
     unresolved: tuple[str, ...] = ()
     folder: Path | None = None
+    files: Mapping[str, str] = field(default_factory=dict)  # written by the script before this command, by name
 
 
 @dataclass(slots=True)
@@ -45,11 +47,16 @@ class _Branches:
         return None in self.taken
 
 
-def script_invocations(text: str, environment: Mapping[str, str], folder: Path | None = None) -> list[Invocation]:
-    """The commands of a script in order, expanded by what the script itself sets on top of the given environment."""
+def script_invocations(
+    text: str, environment: Mapping[str, str], folder: Path | None = None, files: Mapping[str, str] | None = None
+) -> list[Invocation]:
+    """The commands of a script in order, expanded by what the script itself sets on top of the given environment.
+
+    `files` are texts that stand for files of that name.
+    """
     first = text.split("\n", 1)[0]
     plain_sh = re.match(r"#!\s*\S*?(?:/env\s+)?(?:sh|dash|ash)\b|#!.*/(?:sh|dash|ash)\b", first) is not None
-    scope = Scope(dict(environment), folder=folder, braces=not plain_sh)
+    scope = Scope(dict(environment), folder=folder, braces=not plain_sh, files=dict(files or {}))
     return list(_walk(text, scope))
 
 
@@ -146,15 +153,30 @@ def _command(
     if not argv:
         return True
     if argv[0] == "eval":
-        inner = Scope(scope.variables, scope.arrays, scope.folder, scope.braces, depth=scope.depth + 1)
-        yield from _walk(" ".join(argv[1:]), inner)
+        yield from _walk(" ".join(argv[1:]), scope.deeper())
         return None
+    _keep_file(argv, original, scope)
     if _builtin(argv, original, scope):
         return True
     known = scope.variables | local
     unresolved = tuple(sorted(scope.unresolved))
-    yield Invocation(tuple(argv), dict(known), command.line, unsure, unresolved, scope.folder)
+    yield Invocation(tuple(argv), dict(known), command.line, unsure, unresolved, scope.folder, dict(scope.files))
     return None
+
+
+def _keep_file(argv: list[str], command: Command, scope: Scope) -> None:
+    """Remember what `cat > FILE <<END`, `tee FILE <<END` or `echo ... > FILE` writes: a later command may read it."""
+    copies = argv[0] == "tee" and len(argv) > 1
+    if not (command.output or copies):
+        return
+    text = printed(["cat"] if copies else argv, command, scope.deeper())
+    name = "" if text is None else (argv[-1] if copies else expand_text(command.output, scope)).rsplit("/", 1)[-1]
+    if text is None or not name:
+        return
+    before = scope.files.get(name, "") if command.appends else ""
+    if len(before) + len(text) > _MAX_FILE_CHARACTERS or len(scope.files) >= _MAX_FILES:
+        raise MalformedSourceError("too-long", f"the script writes more than {_MAX_FILE_CHARACTERS} characters")
+    scope.files[name] = before + text + ("" if text.endswith("\n") else "\n")
 
 
 def _all_assignments(words: list[Word]) -> bool:
@@ -206,10 +228,9 @@ def _builtin(argv: list[str], command: Command, scope: Scope) -> bool:
         if "--" in argv:
             scope.arrays["@"] = argv[argv.index("--") + 1 :]
     elif program in ("source", ".") and len(argv) > 1:
-        text = read_beside(argv[1], scope.folder)
+        text = scope.read(argv[1])
         if text is not None:
-            inner = Scope(scope.variables, scope.arrays, scope.folder, scope.braces, depth=scope.depth + 1)
-            list(_walk(text, inner))
+            list(_walk(text, scope.deeper()))
     elif program == "read" and command.document is not None:
         scope.variables[argv[-1]] = document_text(command, scope).strip()
     elif program == "cd" and len(argv) == 2 and scope.folder is not None and not Path(argv[1]).is_absolute():

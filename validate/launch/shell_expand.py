@@ -35,7 +35,7 @@ UNRESOLVED = re.compile(r"\$(?:\{[^}]*\}|\([^)]*\)|\w+)")
 
 @dataclass(slots=True)
 class Scope:
-    """What a script has set so far: variables and arrays, the functions' working folder, and names nobody set."""
+    """What a script has set so far: variables, arrays and files, the working folder, and names nobody set."""
 
     variables: dict[str, str] = field(default_factory=dict)
     arrays: dict[str, list[str]] = field(default_factory=dict)
@@ -43,6 +43,16 @@ class Scope:
     braces: bool = True  # bash expands {a,b}; a plain sh does not
     unresolved: set[str] = field(default_factory=set)
     depth: int = 0
+    files: dict[str, str] = field(default_factory=dict)
+
+    def read(self, name: str) -> str | None:
+        """The text of a file: as the script itself wrote it, else one beside the script."""
+        written = self.files.get(name.rsplit("/", 1)[-1])
+        return read_beside(name, self.folder) if written is None else written
+
+    def deeper(self) -> "Scope":
+        """The same scope one level further in, for texts inside texts: it shares everything but the depth."""
+        return Scope(self.variables, self.arrays, self.folder, self.braces, self.unresolved, self.depth + 1, self.files)
 
     def items(self, name: str) -> list[str] | None:
         """The array of that name, a scalar as one item, or None when unset."""
@@ -179,7 +189,7 @@ def _with_default(default: re.Match[str], value: str | None, part: Part, scope: 
 
 def _nested(text: str, quoted: bool, scope: Scope) -> str:
     """The text of a default, expanded: inside double quotes single quotes are literal, outside they group."""
-    inner = _deeper(scope)
+    inner = scope.deeper()
     if quoted:
         plain = re.sub(r'(\\.)|"', lambda match: match[1] or "", text, flags=re.DOTALL)
         return expand_text(Lexer(f'"{plain}"', inner.depth).word(), inner)
@@ -190,10 +200,6 @@ def _nested(text: str, quoted: bool, scope: Scope) -> str:
         pieces.append(text[lexer.position : lexer.position + 1])
         lexer.position += 1
     return "".join(pieces)
-
-
-def _deeper(scope: Scope) -> Scope:
-    return Scope(scope.variables, scope.arrays, scope.folder, scope.braces, scope.unresolved, scope.depth + 1)
 
 
 def _unknown(text: str, scope: Scope) -> str:
@@ -208,16 +214,21 @@ def _substitution(text: str, scope: Scope) -> str | None:
     if len(commands) != 1:
         return None
     command = commands[0]
-    words = [field for word in command.words for field in expand_word(word, _deeper(scope))]
+    words = [field for word in command.words for field in expand_word(word, scope.deeper())]
+    return printed(words, command, scope.deeper())
+
+
+def printed(words: list[str], command: Command, scope: Scope) -> str | None:
+    """What a command that only prints its arguments or its input would print; None for all others."""
     program, arguments = words[0] if words else "", words[1:]
     if program == "echo":
         return " ".join(argument for number, argument in enumerate(arguments) if number or argument not in ("-n", "-e"))
     if program == "printf" and arguments:
         return _printf(arguments[0], arguments[1:])
     if program == "cat" and not arguments and command.document is not None:
-        return document_text(command, _deeper(scope))
+        return document_text(command, scope)
     if program == "cat" and len(arguments) == 1:
-        return read_beside(arguments[0], scope.folder)
+        return scope.read(arguments[0])
     return None
 
 

@@ -43,13 +43,15 @@ Word = tuple[Part, ...]
 
 @dataclass(slots=True)
 class Command:
-    """A simple command: words, the operator before it, the line it starts on, and a here-document given to it."""
+    """A simple command: words, the operator before it, its line, a here-document given to it, the file it writes."""
 
     words: list[Word] = field(default_factory=list)
     operator: str = "\n"
     line: int = 1
     document: str | None = None
     document_literal: bool = False
+    output: Word = ()
+    appends: bool = False
 
 
 class Lexer:
@@ -110,6 +112,8 @@ class Lexer:
         if operator in ("<<", "<<-"):
             literal = any(part.quoted for part in target)
             self._documents.append((command, "".join(part.text for part in target), literal, operator == "<<-"))
+        elif operator in (">", ">>", ">|"):
+            command.output, command.appends = target, operator == ">>"
         elif operator == "<<<":
             command.document = "".join(part.text for part in target if part.kind == TEXT)
 

@@ -9,12 +9,17 @@ from hwmodel.errors import InputError
 from validate.launch.dockerfile import read_dockerfile
 from validate.launch.files import check_text, read_source
 from validate.launch.findings import Finding, Launch, MalformedSourceError
+from validate.launch.nix import looks_like_nix, read_nix
 from validate.launch.program import engine_call
+from validate.launch.quadlet import read_quadlet
 from validate.launch.systemd import read_systemd
 from validate.launch.systemd_words import excerpt
 from validate.launch.unwrap import MAX_LAUNCHES, launches_of_script, resolve
+from validate.launch.variables import looks_like_variables, read_variables
 
 _UNIT = re.compile(r"(?m)^\s*(?:\[(?:Unit|Service|Install)\]|ExecStart\s*=)")
+_QUADLET = re.compile(r"(?m)^\s*\[Container\]\s*$")
+_EXEC_START = re.compile(r"(?m)^\s*ExecStart\s*=")
 _SHEBANG = re.compile(r"#!.*\b(?:sh|bash|dash|zsh|ksh)\b")
 _DOCKERFILE = re.compile(r"(?m)^FROM\s+\S+")
 _YAML_KEY = re.compile(r"(?m)^(?:- )?[A-Za-z_][\w.\-]*:(?:\s|$)")
@@ -122,21 +127,46 @@ def _from_words(words: list[str]) -> list[Launch]:
 def _read_text(found: Launches, text: str, path: Path | None) -> None:
     """Add the launches of a text to `found`, by the kind that its content shows."""
     folder = path.parent if path else None
-    name = path.name if path else "command"
     suffix = path.suffix if path else ""
-    if _SHEBANG.match(text) or suffix in (".sh", ".bash"):
-        found.launches += launches_of_script(Launch(name, "shell", (), folder=folder), text)
-    elif _UNIT.search(text) or suffix == ".service":
-        for launch in read_systemd(text, path):
-            found.launches += resolve(launch)
-    elif _DOCKERFILE.search(text):
-        found.launches += read_dockerfile(text, folder)
-    elif _BARE_JSON.match(text):
+    script = Launch(path.name if path else "command", "shell" if path else "command", (), folder=folder)
+    kind = _kind(text, suffix)
+    if kind == "systemd":
+        found.launches += [item for launch in read_systemd(text, path) for item in resolve(launch)]
+    elif kind == "braces":
         _read_braces(found, text, path)
-    elif suffix in (".yml", ".yaml") or _is_yaml(text):
+    elif kind == "yaml":
         _read_yaml(found, text, path)
+    elif kind in _READERS:
+        found.launches += _READERS[kind](text, path)
     else:
-        found.launches += launches_of_script(Launch(name, "shell" if path else "command", (), folder=folder), text)
+        found.launches += launches_of_script(replace(script, kind="shell") if kind == "script" else script, text)
+
+
+def _kind(text: str, suffix: str) -> str:
+    """The format of a text, by its content first; "" is a command line or a script without a first line."""
+    tests = (
+        ("script", _SHEBANG.match(text) is not None or suffix in (".sh", ".bash")),
+        ("nix", looks_like_nix(text, suffix)),
+        ("quadlet", _QUADLET.search(text) is not None and _EXEC_START.search(text) is None),
+        ("systemd", _UNIT.search(text) is not None or suffix == ".service"),
+        ("variables", looks_like_variables(text)),
+        ("dockerfile", _DOCKERFILE.search(text) is not None),
+        ("braces", _BARE_JSON.match(text) is not None),
+        ("yaml", suffix in (".yml", ".yaml") or _is_yaml(text)),
+    )
+    return next((kind for kind, applies in tests if applies), "")
+
+
+def _folder(path: Path | None) -> Path | None:
+    return path.parent if path else None
+
+
+_READERS: dict[str, Callable[[str, Path | None], list[Launch]]] = {
+    "nix": lambda text, path: read_nix(text, _folder(path)),
+    "quadlet": read_quadlet,
+    "variables": lambda text, path: read_variables(text, _folder(path), path.name if path else "environment"),
+    "dockerfile": lambda text, path: read_dockerfile(text, _folder(path)),
+}
 
 
 def _is_yaml(text: str) -> bool:

@@ -79,12 +79,18 @@ def _from_script_text(launch: Launch, text: str, arguments: Sequence[str], progr
     return launches_of_script(replace(launch, argv=()), shebang + script, depth)
 
 
+def read_named(name: str, launch: Launch) -> str | None:
+    """The text of a file that the launch names: written by the source itself, or lying where it says or beside it."""
+    written = launch.files.get(name.rsplit("/", 1)[-1])
+    return read_beside(name, launch.folder, launch.root) if written is None else written
+
+
 def _single_quoted(word: str) -> str:
     return "'" + word.replace("'", "'\\''") + "'"
 
 
 def _from_script_file(launch: Launch, name: str, depth: int) -> list[Launch]:
-    text = read_beside(name, launch.folder)
+    text = read_named(name, launch)
     if text is None or "\0" in text:
         return []
     return launches_of_script(replace(launch, argv=()), text, depth)
@@ -93,7 +99,7 @@ def _from_script_file(launch: Launch, name: str, depth: int) -> list[Launch]:
 def launches_of_script(launch: Launch, text: str, depth: int = 0) -> list[Launch]:
     """The launches of a script's text; `launch` gives everything but argv. Numbered by line when there are several."""
     found: list[Launch] = []
-    for invocation in script_invocations(text, launch.environment, launch.folder):
+    for invocation in script_invocations(text, launch.environment, launch.folder, launch.files):
         inner = replace(
             launch,
             argv=invocation.argv,
@@ -101,6 +107,8 @@ def launches_of_script(launch: Launch, text: str, depth: int = 0) -> list[Launch
             findings=(*launch.findings, *_unresolved(invocation)),
             notes=(*launch.notes, *_conditional(invocation)),
             folder=invocation.folder,
+            files=invocation.files,
+            in_text=True,
         )
         found += [_named(item, launch, invocation.line) for item in resolve(inner, depth + 1)]
         if len(found) > MAX_LAUNCHES:
