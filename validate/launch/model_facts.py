@@ -45,7 +45,8 @@ def model_facts(
 ) -> ModelFacts:
     """Facts on the model that a launch names: from the card or path that the user states, its folder, or a card.
 
-    Folders are looked at only where the launch is of this machine (`is_local`). A stated one that cannot be read raises InputError; what the launch names is taken where it can be had.
+    Folders are looked at only where the launch is of this machine (`is_local`). A stated one that cannot be read raises
+    InputError; what the launch names is taken where it can be had.
     """
     if stated is not None:
         path = Path(stated) / "config.json" if Path(stated).is_dir() else Path(stated)

@@ -14,7 +14,9 @@ from validate.launch.systemd import read_systemd
 from validate.launch.systemd_words import excerpt
 from validate.launch.unwrap import launches_of_script, resolve
 
-_MODULE = re.compile(r"(?m)^\s*(?:systemd\.(?:user\.)?services|virtualisation\.oci-containers|serviceConfig)\b[^\n]*=")
+_MODULE = re.compile(
+    r"(?m)(?:^|[{;])\s*(?:systemd\.(?:user\.)?services|virtualisation\.oci-containers|serviceConfig)\b[^\n]*="
+)
 _ATTRIBUTE = re.compile(
     r"\b(?P<name>ExecStart|script|cmd|command|entrypoint|image)\s*=\s*(?P<call>[\w.]*(?:\s+(?:\"[^\"\n]*\"|[\w.]+))*\s*)"
     r"(?P<open>\"|''|\[)"
