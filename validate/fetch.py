@@ -64,7 +64,7 @@ def base_url(url: str) -> str:
     """
     try:
         parts = urlsplit(url.strip())
-        valid = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
+        valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:
         valid = False
     if not valid:
@@ -94,16 +94,17 @@ class Fetcher:
                 raise InputError("the API key holds characters that no HTTP header can carry")
             self.session.headers["Authorization"] = f"Bearer {api_key}"
 
-    def get(self, path: str, read_timeout_s: float = READ_TIMEOUT_S) -> Reply:
+    def get(self, path: str, read_timeout_s: float | None = None) -> Reply:
         """The answer to a GET of the path, which starts with a slash; it never raises for what the server does."""
-        timeouts = (CONNECT_TIMEOUT_S, read_timeout_s)
+        wait_s = READ_TIMEOUT_S if read_timeout_s is None else read_timeout_s
+        timeouts = (CONNECT_TIMEOUT_S, wait_s)
         try:
             with self.session.get(self.url + path, timeout=timeouts, stream=True, allow_redirects=False) as response:
                 return _read(response, time.monotonic() + TOTAL_TIMEOUT_S)
         except requests.exceptions.ConnectTimeout:
             return Reply(0, fault=f"no connection within {CONNECT_TIMEOUT_S:g} s")
         except requests.exceptions.Timeout:
-            return Reply(0, fault=f"no answer within {read_timeout_s:g} s")
+            return Reply(0, fault=f"no answer within {wait_s:g} s")
         except requests.exceptions.SSLError:
             return Reply(0, fault="the TLS connection failed: certificate or protocol")
         except requests.exceptions.ConnectionError as error:
