@@ -1,15 +1,19 @@
 """Which YAML it is: a compose file, Kubernetes manifests, a container fragment, or vLLM's own --config file."""
 
+import re
 from pathlib import Path
 from typing import Any
 
 from validate.launch.compose import read_compose
-from validate.launch.findings import Finding, Launch, MalformedSourceError
+from validate.launch.findings import ERROR, Finding, Launch, MalformedSourceError
 from validate.launch.kubernetes import read_kubernetes
 from validate.launch.program import text_version
+from validate.launch.systemd_words import excerpt
 from validate.launch.vllm_config import config_words, is_engine_options
 from validate.launch.yaml_embedded import read_embedded
 from validate.launch.yaml_text import parse_document, split_documents
+
+_TEMPLATE = re.compile(r"\{\{-?\s*[.$A-Za-z(][^{}\n]*\}\}|\{%-?\s*\w[^{}\n]*%\}")
 
 
 def read_yaml(launches: list[Launch], findings: list[Finding], text: str, path: Path | None) -> None:
@@ -17,6 +21,12 @@ def read_yaml(launches: list[Launch], findings: list[Finding], text: str, path: 
     folder = path.parent if path else None
     others: list[Any] = []
     for piece in split_documents(text):
+        template = _TEMPLATE.search(piece)
+        if template:
+            message = (
+                f"{excerpt(template[0])} is a template's: Helm or Jinja has not rendered it, so its value is unknown"
+            )
+            findings.append(Finding(ERROR, "template-not-rendered", message, "helm template ... | draftcast inspect -"))
         try:
             document = parse_document(piece)
             if isinstance(document, dict) and isinstance(document.get("services"), dict):
