@@ -59,8 +59,8 @@ def _state(launch: Mapping[str, Any]) -> str:
         return f"not as it is written ({broken['code']})"
     config = launch["speculative_config"]
     if config is None:
-        inferred = launch.get("inferred", {}).get("speculative_config", "")
-        return "speculation is not known" if inferred.startswith("unknown") else "speculation is off"
+        reason = launch.get("speculative_config_reason", "")
+        return "speculation is not known" if reason.startswith("unknown") else "speculation is off"
     method = config.get("method") or config.get("method_family") or "a method that is not told"
     return f"speculation is on, {method} with {counted(config.get('num_speculative_tokens'), 'draft token')}"
 
@@ -116,8 +116,8 @@ def _speculation(launch: Mapping[str, Any], page: Page) -> None:
     config = launch["speculative_config"]
     inferred = launch.get("inferred", {})
     if config is None:
-        why = inferred.get("speculative_config")
-        page.section("Speculation", [f"inferred: {why}"] if why else [])
+        why = launch.get("speculative_config_reason")
+        page.section("Speculation", [why] if why else [])
         return
     rows = []
     for key, value in config.items():

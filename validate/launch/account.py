@@ -11,7 +11,7 @@ from validate.launch.arguments import Arguments, parse_vllm
 from validate.launch.config_file import with_config_file
 from validate.launch.engine_facts import Case, EngineFacts, engine_facts, engine_method
 from validate.launch.findings import WARNING, Finding, Launch
-from validate.launch.json_value import UNKNOWN, holds_unknown
+from validate.launch.json_value import UNKNOWN, holds_unknown, is_unresolved
 from validate.launch.known import NOTHING, Known
 from validate.launch.model_facts import ModelFacts, model_facts
 from validate.launch.performance import add_performance_findings
@@ -108,7 +108,18 @@ def account_for(launch: Launch, known: Known = NOTHING) -> Account:
         environment=_relevant(launch.environment, secrets),
         facts=reading.facts,
         model=model,
+        inferred=_unread_speculation(reading),
     )
+
+
+def _unread_speculation(reading: _Reading) -> dict[str, str]:
+    """Why there is no speculative configuration although the launch gives one; empty where it is simply off."""
+    text = reading.options.get("speculative-config")
+    if reading.speculation is not None or not isinstance(text, str):
+        return {}
+    if is_unresolved(text):
+        return {"speculative_config": "unknown: only the environment knows the value of --speculative-config"}
+    return {"speculative_config": "unusable: what reaches the engine is no configuration, see the findings"}
 
 
 def _version(engine: str, text: str | None) -> tuple[Version, tuple[str, ...]]:

@@ -13,7 +13,7 @@ from typing import Any
 
 from hwmodel.engine.versions import Version, format_version
 from validate.launch.findings import ERROR, INFO, SHELL, UNREAD, WARNING, Finding, Place
-from validate.launch.json_value import corrected, read_value
+from validate.launch.json_value import corrected, is_unresolved, read_value
 from validate.launch.systemd_words import excerpt
 from validate.launch.vllm_options import (
     DOTTED_FIRST,
@@ -33,7 +33,6 @@ TYPO_LIKENESS = 0.88  # how alike an unknown option must be to a known one to be
 _HUMAN = re.compile(r"(\d+(?:\.\d+)?)([kKmMgGtT]?)")
 _DECIMAL = {"k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 _BINARY = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
-_PLACEHOLDER = re.compile(r"\$(?:\{[^}]*\}|\w+|\([^)]*\))")
 _SPECULATIVE = "speculative-config"
 
 
@@ -335,7 +334,7 @@ def _positional(word: str, previous: str, arguments: Arguments, *, is_serve: boo
     if is_serve and not arguments.positionals and not behind_json and not word.startswith((" ", "--")):
         arguments.positionals.append(word)
         return
-    if _PLACEHOLDER.fullmatch(word) or not word.strip():
+    if is_unresolved(word) or not word.strip():
         return
     flag = re.match(r"(--?[\w.\-]+)[ \t]+(\S.*)", word, re.DOTALL)
     if flag:

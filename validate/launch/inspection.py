@@ -93,7 +93,7 @@ def launch_dict(account: Account) -> dict[str, Any]:
         "environment": account.environment,
     }
     result |= {f"{key}_reason": reason for key, reason in reasons(account, result).items()}
-    if account.inferred:
+    if account.kind == SERVER:
         result["inferred"] = account.inferred
     if account.server is not None:
         result["server"] = account.server
@@ -125,8 +125,10 @@ def reasons(account: Account, shown: dict[str, Any]) -> dict[str, str]:
         if key in shown and key != "model":
             shown[key] = None
             found[key] = f"{text} is not set in this text"
+    if account.speculation is None and "speculative_config" in account.inferred:
+        found["speculative_config"] = account.inferred["speculative_config"]
     if account.kind == SERVER:
-        return {key: "the server does not tell" for key in (*_OPEN, *_SIZES) if shown[key] is None}
+        return found | {key: "the server does not tell" for key in (*_OPEN, *_SIZES) if shown[key] is None}
     return {key: why for key, why in _OPEN.items() if shown[key] is None} | found
 
 

@@ -13,7 +13,8 @@ _SMART = str.maketrans({"“": '"', "”": '"', "„": '"', "‘": "'", "’": "
 _BARE_WORD = re.compile(r"""(?<=[\[{,:])\s*([^\s"'\[\]{},:][^"\[\]{},:]*)(?=\s*[\]},:])""")
 _PYTHON_WORDS = {"True": "true", "False": "false", "None": "null"}
 _JSON_WORDS = frozenset(("true", "false", "null"))
-_PLACEHOLDER = re.compile(r"\$\{[^}]*\}|\$\(\(.*?\)\)|\$\([^)]*\)|\$[A-Za-z_]\w*")
+_REFERENCE = re.compile(r"\$(?:[{(]|[A-Za-z_]\w*)")
+_CLOSING = {"{": "}", "(": ")"}
 UNKNOWN = "__unknown__"  # stands for a value that only the environment knows
 
 
@@ -33,7 +34,7 @@ def read_value(text: str, stray: list[str] | None = None) -> Reading:
     """The reading of a value that reached the engine; `stray` words followed it and belong to no option."""
     duplicates: list[str] = []
     content = _load(text, duplicates)
-    if content is None and _PLACEHOLDER.search(text):
+    if content is None and references(text):
         filled = _load(_fill(text), duplicates)
         if isinstance(filled, dict):
             return Reading(filled, unresolved=True)
@@ -58,9 +59,38 @@ def _load(text: str, duplicates: list[str] | None = None) -> Any:
         return None
 
 
+def references(text: str) -> list[tuple[int, int]]:
+    """(start, end) of every `$NAME`, `${...}` and `$(...)` that only the environment can resolve, brackets balanced."""
+    spans: list[tuple[int, int]] = []
+    position = 0
+    while match := _REFERENCE.search(text, position):
+        end = match.end()
+        if match[0][-1] in _CLOSING:
+            end = _closed(text, match.end() - 1)
+        if end < 0:
+            position = match.end()
+            continue
+        spans.append((match.start(), end))
+        position = end
+    return spans
+
+
+def _closed(text: str, start: int) -> int:
+    """The position behind the bracket that closes the one at the start, -1 where none does."""
+    opening, level = text[start], 0
+    for position in range(start, len(text)):
+        if text[position] == opening:
+            level += 1
+        elif text[position] == _CLOSING[opening]:
+            level -= 1
+            if level == 0:
+                return position + 1
+    return -1
+
+
 def is_unresolved(text: str) -> bool:
     """Whether the whole value is one reference that only the environment can resolve."""
-    return _PLACEHOLDER.fullmatch(text.strip()) is not None
+    return references(text.strip()) == [(0, len(text.strip()))] and bool(text.strip())
 
 
 def holds_unknown(value: object) -> bool:
@@ -69,18 +99,18 @@ def holds_unknown(value: object) -> bool:
         return any(holds_unknown(item) for item in value.values())
     if isinstance(value, list):
         return any(holds_unknown(item) for item in value)
-    return isinstance(value, str) and (UNKNOWN in value or _PLACEHOLDER.search(value) is not None)
+    return isinstance(value, str) and (UNKNOWN in value or bool(references(value)))
 
 
 def _fill(text: str) -> str:
     """The text with placeholders as values: inside quotes a text, outside one too."""
     pieces: list[str] = []
     inside, position = False, 0
-    for match in _PLACEHOLDER.finditer(text):
-        before = text[position : match.start()]
+    for start, end in references(text):
+        before = text[position:start]
         inside ^= before.count('"') % 2 == 1
         pieces += [before, UNKNOWN if inside else f'"{UNKNOWN}"']
-        position = match.end()
+        position = end
     return "".join([*pieces, text[position:]])
 
 
@@ -124,6 +154,11 @@ def _diagnosis(text: str, stray: list[str]) -> tuple[str, str]:
             "the JSON was split at its blanks: only the first piece is the value",
         ),
         (
+            shown.startswith("{") and '"' in shown and _load(_completed(shown)) is not None,
+            "json-incomplete",
+            "a closing bracket is missing at its end",
+        ),
+        (
             is_expanded(shown),
             "json-quotes-lost",
             "the shell expanded the unquoted braces into several words and ate the quotes",
@@ -156,7 +191,8 @@ def _diagnosis(text: str, stray: list[str]) -> tuple[str, str]:
 
 
 def _is_split(text: str, stray: list[str]) -> bool:
-    return text.startswith("{") and text.count("{") > text.count("}") and (bool(stray) or not text.endswith("}"))
+    is_open = text.startswith("{") and text.count("{") > text.count("}")
+    return is_open and (bool(stray) or text.endswith((":", ",", "{")))
 
 
 def is_expanded(text: str) -> bool:
@@ -178,6 +214,11 @@ def _without_commas(text: str) -> str:
     return re.sub(r",(\s*[}\]])", r"\1", text)
 
 
+def _completed(text: str) -> str:
+    """The text with the brackets that are still open closed."""
+    return text + "]" * max(text.count("[") - text.count("]"), 0) + "}" * max(text.count("{") - text.count("}"), 0)
+
+
 def _pythonic(text: str) -> str:
     return re.sub(r"\b(True|False|None)\b", lambda match: _PYTHON_WORDS[match[0]], text)
 
@@ -190,7 +231,7 @@ def _meant(text: str) -> dict[str, Any] | None:
     if re.fullmatch(r"[\w\-]+:\S+(?: [\w\-]+:\S+)*", candidate):
         candidate = "{" + ",".join(candidate.split()) + "}"
     candidate = _without_commas(_pythonic(candidate))
-    for attempt in (candidate, candidate.replace("'", '"'), _quoted(candidate)):
+    for attempt in (candidate, candidate.replace("'", '"'), _quoted(candidate), _completed(candidate)):
         content = _load(attempt)
         if isinstance(content, dict):
             return content

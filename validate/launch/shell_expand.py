@@ -5,7 +5,7 @@ import itertools
 import operator
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from validate.launch.files import read_beside
@@ -26,6 +26,7 @@ _ARITHMETIC_OPERATORS: dict[type[ast.operator], Callable[[int, int], int]] = {
     ast.Mod: operator.mod,
 }
 _LARGEST_INTEGER = 2**63 - 1  # a shell's arithmetic is 64 bit
+_MAX_COMMANDS = 50_000
 _MAX_BRACES = 40  # {a,b} groups in one word; JSON that lost its quotes has a handful
 _MAX_WORDS = 10_000  # more words than any command line holds
 _MAX_CHARACTERS = 1_000_000  # more than a kernel accepts as one command line
@@ -44,6 +45,16 @@ class Scope:
     unresolved: set[str] = field(default_factory=set)
     depth: int = 0
     files: dict[str, str] = field(default_factory=dict)
+    functions: dict[str, list[Command]] = field(default_factory=dict)
+    active: set[str] = field(default_factory=set)  # functions that are being read
+    called: set[str] = field(default_factory=set)
+    steps: list[int] = field(default_factory=lambda: [0])
+
+    def count_command(self) -> None:
+        """Counts a command that is read: loops and functions in each other could go on for ever."""
+        self.steps[0] += 1
+        if self.steps[0] > _MAX_COMMANDS:
+            raise MalformedSourceError("too-many-commands", f"a script runs through more than {_MAX_COMMANDS} commands")
 
     def read(self, name: str) -> str | None:
         """The text of a file: as the script itself wrote it, else one beside the script."""
@@ -52,12 +63,14 @@ class Scope:
 
     def deeper(self) -> "Scope":
         """The same scope one level further in, for texts inside texts: it shares everything but the depth."""
-        return Scope(self.variables, self.arrays, self.folder, self.braces, self.unresolved, self.depth + 1, self.files)
+        return replace(self, depth=self.depth + 1)
 
     def items(self, name: str) -> list[str] | None:
         """The array of that name, a scalar as one item, or None when unset."""
         if name in self.arrays:
             return self.arrays[name]
+        if name.isdigit() and name != "0" and "@" in self.arrays:
+            return self.arrays["@"][int(name) - 1 : int(name)] or None
         return [self.variables[name]] if name in self.variables else None
 
 
