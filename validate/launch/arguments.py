@@ -33,6 +33,7 @@ TYPO_LIKENESS = 0.88  # how alike an unknown option must be to a known one to be
 _HUMAN = re.compile(r"(\d+(?:\.\d+)?)([kKmMgGtT]?)")
 _DECIMAL = {"k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 _BINARY = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+_MAX_PATH = 50  # levels of a dotted argument; a configuration has three
 _SPECULATIVE = "speculative-config"
 
 
@@ -130,7 +131,8 @@ def _merge_dotted(words: list[str], version: Version, arguments: Arguments) -> l
         word = words[position]
         position += 1
         name, equals, value = word.partition("=")
-        if not word.startswith("-") or "." not in name or " " in name or not re.match(r"--?[A-Za-z]", name):
+        is_dotted = re.match(r"--?[A-Za-z]", name) is not None and 0 < name.count(".") <= _MAX_PATH
+        if not is_dotted or " " in name:
             kept.append(word)
             continue
         if not equals:

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from validate.launch.account import SERVER, Account
-from validate.launch.findings import first_error
+from validate.launch.findings import first_error, one_line
 from validate.launch.json_value import read_value
 from validate.launch.vllm_options import FLAG, KINDS
 
@@ -189,7 +189,7 @@ def _mappings(launch: str, group: str, old: Mapping[str, Any], new: Mapping[str,
 
 
 def _change(launch: str, group: str, key: str, pair: tuple[Any, Any], is_consequence: bool) -> Change:
-    text = f"{key}: {_value(pair[0])} -> {_value(pair[1])}"
+    text = one_line(f"{key}: {_value(pair[0])} -> {_value(pair[1])}")
     return Change(launch, group, key, *pair, is_consequence, text)
 
 
@@ -206,7 +206,8 @@ def described(config: Mapping[str, Any]) -> str:
     """A speculative configuration in a few words: "ngram, 5 draft tokens"."""
     length = config.get("num_speculative_tokens")
     method = config.get("method") or config.get("method_family") or "method not known"
-    return f"{method}, {'an unknown number of' if length is None else length} draft token{'' if length == 1 else 's'}"
+    count = "an unknown number of" if length is None else length
+    return f"{one_line(str(method))}, {count} draft token{'' if length == 1 else 's'}"
 
 
 def verdict(old: Sequence[Account], new: Sequence[Account], found: Sequence[Change]) -> str:
@@ -244,4 +245,4 @@ def _others_sentence(found: Sequence[Change]) -> str:
 
 def _listed(found: Sequence[Change]) -> str:
     names = [change.key.removeprefix("speculative_config.") for change in found]
-    return ", ".join(dict.fromkeys(names))
+    return one_line(", ".join(dict.fromkeys(names)))

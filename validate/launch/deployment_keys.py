@@ -7,7 +7,7 @@ from typing import Any
 
 from hwmodel.errors import InputError, UnknownNameError
 from validate.launch.account import Account, account_for
-from validate.launch.findings import UNREAD, WARNING, Finding, Launch, first_error
+from validate.launch.findings import UNREAD, WARNING, Finding, Launch, first_error, one_line
 from validate.launch.known import Known
 from validate.launch.model_names import card_for, local_config
 from validate.launch.redaction import redact, redact_text
@@ -49,7 +49,7 @@ def keys_of_account(account: Account, launch: Launch | None = None) -> LaunchKey
     error = first_error(account.findings)
     if error is not None:
         fix = f"; write {error.fix}" if error.fix else ""
-        raise InputError(f"launch '{account.name}' [{error.code}]: {error.message}{fix}")
+        raise InputError(one_line(f"launch '{account.name}' [{error.code}]: {error.message}{fix}"))
     keys = LaunchKeys(
         findings=account.findings, notes=_notes(account), model_name=account.settings.model, name=account.name
     )

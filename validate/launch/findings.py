@@ -21,6 +21,16 @@ class Finding:
     message: str
     fix: str | None = None
 
+    def __post_init__(self) -> None:
+        """Both texts quote what stood in a launch: they stay one printable line each."""
+        object.__setattr__(self, "message", one_line(self.message))
+        object.__setattr__(self, "fix", None if self.fix is None else one_line(self.fix))
+
+
+def one_line(text: str) -> str:
+    """The text in one line, without characters that drive a terminal."""
+    return "".join(char if char.isprintable() else " " for char in text)
+
 
 class MalformedSourceError(InputError):
     """A launch text that can be read but not parsed (open quote, YAML error); `code` names the kind of fault."""

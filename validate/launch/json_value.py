@@ -1,6 +1,7 @@
 """Why a --speculative-config value is no JSON object any more: what quoting did to it, and what was meant."""
 
 import json
+import math
 import re
 import shlex
 from dataclasses import dataclass
@@ -14,6 +15,8 @@ _BARE_WORD = re.compile(r"""(?<=[\[{,:])\s*([^\s"'\[\]{},:][^"\[\]{},:]*)(?=\s*[
 _PYTHON_WORDS = {"True": "true", "False": "false", "None": "null"}
 _JSON_WORDS = frozenset(("true", "false", "null"))
 _REFERENCE = re.compile(r"\$(?:[{(]|[A-Za-z_]\w*)")
+_MAX_REFERENCES = 200  # in one value
+_LONGEST_REFERENCE = 10_000  # characters
 _CLOSING = {"{": "}", "(": ")"}
 UNKNOWN = "__unknown__"  # stands for a value that only the environment knows
 
@@ -54,7 +57,7 @@ def _load(text: str, duplicates: list[str] | None = None) -> Any:
         return dict(items)
 
     try:
-        return json.loads(text, object_pairs_hook=pairs)
+        return json.loads(text, object_pairs_hook=pairs, parse_constant=str, parse_float=_number)
     except (ValueError, RecursionError):
         return None
 
@@ -62,8 +65,9 @@ def _load(text: str, duplicates: list[str] | None = None) -> Any:
 def references(text: str) -> list[tuple[int, int]]:
     """(start, end) of every `$NAME`, `${...}` and `$(...)` that only the environment can resolve, brackets balanced."""
     spans: list[tuple[int, int]] = []
-    position = 0
-    while match := _REFERENCE.search(text, position):
+    position = tried = 0
+    while tried < _MAX_REFERENCES and (match := _REFERENCE.search(text, position)):
+        tried += 1
         end = match.end()
         if match[0][-1] in _CLOSING:
             end = _closed(text, match.end() - 1)
@@ -78,7 +82,7 @@ def references(text: str) -> list[tuple[int, int]]:
 def _closed(text: str, start: int) -> int:
     """The position behind the bracket that closes the one at the start, -1 where none does."""
     opening, level = text[start], 0
-    for position in range(start, len(text)):
+    for position in range(start, min(len(text), start + _LONGEST_REFERENCE)):
         if text[position] == opening:
             level += 1
         elif text[position] == _CLOSING[opening]:
@@ -86,6 +90,12 @@ def _closed(text: str, start: int) -> int:
             if level == 0:
                 return position + 1
     return -1
+
+
+def _number(text: str) -> float | str:
+    """The number, or its text where it is too large for one: nothing here may become infinite."""
+    value = float(text)
+    return value if math.isfinite(value) else text
 
 
 def is_unresolved(text: str) -> bool:

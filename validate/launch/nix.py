@@ -3,6 +3,7 @@
 Source: Nix manual, "String": "..." with backslash escapes, ''...'' with stripped indentation and '' escapes.
 """
 
+import bisect
 import re
 from collections.abc import Iterator
 from dataclasses import replace
@@ -22,6 +23,7 @@ _ATTRIBUTE = re.compile(
     r"(?P<open>\"|''|\[)"
 )
 _SERVICE = re.compile(r"(?:services|oci-containers\.containers)\.(?:\"([^\"]+)\"|([\w\-]+))")
+_MAX_ATTRIBUTES = 1_000
 _ESCAPES = {"n": "\n", "r": "\r", "t": "\t"}
 _INDENTED_ESCAPE = re.compile(r"'''|''\$|''\\(.)", re.DOTALL)
 _INDENTED_END = re.compile(r"''(?!['$\\])")
@@ -67,16 +69,21 @@ def _exec_start(outer: Launch, value: str | list[str]) -> list[Launch]:
 
 def _attributes(text: str) -> Iterator[tuple[str, str, str | list[str]]]:
     """(attribute, service around it, value) of every attribute that matters."""
-    plain = re.sub(r"(?m)^\s*#[^\n]*", "", text)
-    position = 0
+    plain = re.sub(r"(?m)^[ \t]*#[^\n]*", "", text)
+    services = [(found.start(), found[1] or found[2]) for found in _SERVICE.finditer(plain)]
+    position = count = 0
     while match := _ATTRIBUTE.search(plain, position):
-        service = next((found for found in reversed(_SERVICE.findall(plain, 0, match.start())) if any(found)), ("", ""))
+        count += 1
+        if count > _MAX_ATTRIBUTES:
+            raise MalformedSourceError("too-many-launches", f"more than {_MAX_ATTRIBUTES} attributes in a Nix text")
+        before = bisect.bisect_left(services, (match.start(),))
+        service = services[before - 1][1] if before else "service"
         if match["open"] == "[":
             items, position = _list(plain, match.end())
             value: str | list[str] = " ".join(items) if "concatStringsSep" in match["call"] else items
         else:
             value, position = _string(plain, match.end(), match["open"])
-        yield match["name"], service[0] or service[1] or "service", value
+        yield match["name"], service, value
 
 
 def _list(text: str, position: int) -> tuple[list[str], int]:

@@ -11,6 +11,7 @@ from validate.launch.shell_flow import Branches, after_keywords, group_body, loo
 from validate.launch.shell_words import ARRAY, MAX_DEPTH, TEXT, Command, Lexer, Part, Word
 
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\[[^\]]*\])?(\+?)=(.*)", re.DOTALL)
+_PLAIN_SHELL = re.compile(r"#!\s*(?:\S*/)?(?:env\s+(?:-\S+\s+)*)?(?:\S*/)?(?:sh|dash|ash)(?:\s|$)")
 _DECLARATIONS = frozenset(("export", "declare", "typeset", "local", "readonly"))
 _MAX_ITEMS = 10_000
 _MAX_ROUNDS = 50  # of a loop; a script that starts more engines than that is not met
@@ -40,7 +41,7 @@ def script_invocations(
     `files` are texts that stand for files of that name.
     """
     first = text.split("\n", 1)[0]
-    plain_sh = re.match(r"#!\s*\S*?(?:/env\s+)?(?:sh|dash|ash)\b|#!.*/(?:sh|dash|ash)\b", first) is not None
+    plain_sh = _PLAIN_SHELL.match(first) is not None
     scope = Scope(dict(environment), folder=folder, braces=not plain_sh, files=dict(files or {}))
     found = list(_walk(text, scope))
     for name in [name for name in scope.functions if name not in scope.called]:
@@ -76,8 +77,7 @@ def _run(commands: Sequence[Command], scope: Scope) -> Iterator[Invocation]:
         scope.count_command()
         name, head = _definition(command)
         if name:
-            body, length = group_body([*head, *commands[position:]], 0)
-            position += length - len(head)
+            body, position = group_body(commands, position, head)
             if not branches.skipping:
                 scope.functions[name] = body
             continue
@@ -95,7 +95,9 @@ def _run(commands: Sequence[Command], scope: Scope) -> Iterator[Invocation]:
         if (command.operator == "&&" and previous is False) or (command.operator == "||" and previous is True):
             continue
         unsure = branches.unsure or (command.operator in ("&&", "||") and previous is None)
-        previous = yield from _command(replace(command, words=words), unsure, scope)
+        negated = plain_text(words[0]) == "!"
+        previous = yield from _command(replace(command, words=words[1:] if negated else words), unsure, scope)
+        previous = not previous if negated and previous is not None else previous
 
 
 def _definition(command: Command) -> tuple[str, list[Command]]:
@@ -111,9 +113,9 @@ def _definition(command: Command) -> tuple[str, list[Command]]:
 def _loop(words: list[Word], body: list[Command], scope: Scope) -> Iterator[Invocation]:
     """`for X in a b c`: the body once for each item, as far as they are known; else once."""
     name, items = loop_items(words, scope)
-    if not items:
+    if items is None:
         yield from _run(body, scope)
-    for item in items[:_MAX_ROUNDS]:
+    for item in (items or [])[:_MAX_ROUNDS]:
         scope.variables[name] = item
         yield from _run(body, scope)
 

@@ -8,7 +8,7 @@ from validate.launch.findings import MalformedSourceError
 from validate.launch.shell_expand import UNRESOLVED, Scope, expand_text, expand_word
 from validate.launch.shell_words import TEXT, Command, Word
 
-_OPENING_KEYWORDS = frozenset(("then", "do", "!", "{", "time", "while", "until", "coproc"))
+_OPENING_KEYWORDS = frozenset(("then", "do", "{", "time", "while", "until", "coproc"))
 _LOOPS = frozenset(("for", "while", "until", "select"))
 _MAX_NESTED = 100
 _CASE_ENDS = (";;", ";&", ";;&")
@@ -175,16 +175,17 @@ def loop_body(commands: Sequence[Command], position: int) -> tuple[list[Command]
     return body, len(commands)
 
 
-def group_body(commands: Sequence[Command], position: int) -> tuple[list[Command], int]:
-    """(commands of the `{ }` group at the position, position after its end)."""
+def group_body(commands: Sequence[Command], position: int, head: list[Command]) -> tuple[list[Command], int]:
+    """(commands of the `{ }` group at the position, position after its end); `head` are those that stand before it."""
     depth = 0
     body: list[Command] = []
-    for index in range(position, len(commands)):
-        for word in _leading(commands[index]):
+    for index in range(position - len(head), len(commands)):
+        command = head[index - position + len(head)] if index < position else commands[index]
+        for word in _leading(command):
             depth += {"{": 1, "}": -1}.get(word, 0)
         if depth <= 0 and body:
             return body, index + 1
-        body.append(commands[index])
+        body.append(command)
         if depth <= 0:
             return body, index + 1  # a body without braces: one command, such as a subshell's
     return body, len(commands)
@@ -203,17 +204,27 @@ def _leading(command: Command) -> list[str]:
     return found
 
 
-def loop_items(words: list[Word], scope: Scope) -> tuple[str, list[str]]:
-    """(variable, items) of `for NAME in ITEMS`; without `in` the script's own arguments, which are not known."""
+def loop_items(words: list[Word], scope: Scope) -> tuple[str, list[str] | None]:
+    """(variable, items) of `for NAME in ITEMS`; None where they are not known, as the script's own arguments."""
     name = plain_text(words[1]) if len(words) > 1 else ""
-    return name, [item for word in words[3:] for item in expand_word(word, scope)]
+    before = set(scope.unresolved)
+    scope.unresolved.clear()
+    items = [item for word in words[3:] for item in expand_word(word, scope)]
+    known = not scope.unresolved and len(words) > 3
+    scope.unresolved |= before
+    return name, items if known or items else None
 
 
 def test(words: list[Word], scope: Scope) -> bool | None:
     """The verdict of `[ ... ]` on variables that the script sets itself, or None when it depends on anything else."""
     before = set(scope.unresolved)
     scope.unresolved.clear()
-    fields = [item for word in words for item in (expand_word(word, scope) or [""])]
+    if (
+        words and plain_text(words[-1 if len(words) == 1 else int(plain_text(words[0]) == "!")]) == "[["
+    ):  # where the shell does not split at blanks
+        fields = [expand_text(word, scope) for word in words]
+    else:
+        fields = [item for word in words for item in (expand_word(word, scope) or [""])]
     unresolved = bool(scope.unresolved) or any(UNRESOLVED.search(item) for item in fields)
     scope.unresolved = before
     negate = fields[:1] == ["!"]
