@@ -273,8 +273,8 @@ def corrected(place: Place, content: dict[str, Any]) -> str:
     if place.kind in ("config", "ray"):
         return f"{'speculative-config' if place.kind == 'config' else 'speculative_config'}: {value}"
     if place.kind in ("dockerfile", "nix"):
-        comma = "," if place.kind == "dockerfile" else ""
-        return f'"--speculative-config"{comma} {json.dumps(value)}'
+        comma, text = ("," if place.kind == "dockerfile" else ""), json.dumps(value)
+        return f'"--speculative-config"{comma} {text if comma else text.replace("${", chr(92) + "${")}'
     return words
 
 
