@@ -177,7 +177,7 @@ def test_a_running_server_and_a_launch_are_compared(run: Run) -> None:
     answers = {
         "/version": (200, (DATA / "server/qwen_k5_version.json").read_text()),
         "/v1/models": (200, (DATA / "server/qwen_k5_models.json").read_text()),
-        "/metrics": (200, (DATA / "server/qwen_k5_metrics_after.txt").read_text()),
+        "/metrics": (200, (DATA / "measurements/qwen_k5_metrics_after.txt").read_text()),
     }
     with serving(answers) as url:
         alone = report(run("inspect", "--url", f"{url}/v1", "--json"))

@@ -166,7 +166,7 @@ def server() -> Iterator[str]:
     answers: dict[str, Answer] = {
         "/version": (200, '{"version": "0.20.2"}'),
         "/v1/models": (200, '{"data": [{"id": "m", "root": "moonshotai/Kimi-K2.5", "owned_by": "vllm"}]}'),
-        "/metrics": (200, (SERVER / "metrics" / "metrics_v0.20.2_ngram_k5_sparse.txt").read_text()),
+        "/metrics": (200, (SERVER / "measurements" / "metrics_v0.20.2_ngram_k5_sparse.txt").read_text()),
     }
     with serving(answers) as url:
         yield url

@@ -9,10 +9,9 @@ from loopback import Answer, Misbehaviour, cut_short, serving, silent
 
 from hwmodel.engine.versions import Version
 from hwmodel.errors import InputError
-from validate.exposition import read_exposition
 from validate.launch.account import Account
 from validate.launch.changes import all_changes
-from validate.launch.counters import LOOKUP, MODEL, drafting_of, inferred_speculation
+from validate.launch.counters import LOOKUP, MODEL, drafting_of, inferred_speculation, metrics_of
 from validate.launch.inspection import Accounts, accounts_of, launch_dict, report
 from validate.launch.known import Known
 from validate.launch.server import account_of_server
@@ -27,7 +26,7 @@ def recorded(name: str) -> str:
     return (DATA / name).read_text()
 
 
-def vllm_answers(metrics: str = "server/qwen_k5_metrics_after.txt", version: str = "") -> Answers:
+def vllm_answers(metrics: str = "measurements/qwen_k5_metrics_after.txt", version: str = "") -> Answers:
     """What the recorded server answers: vLLM 0.32.0 with a small model."""
     said = json.dumps({"version": version}) if version else recorded("server/qwen_k5_version.json")
     return {
@@ -61,7 +60,7 @@ def test_the_state_of_the_server_is_told() -> None:
 
 
 def test_a_server_without_series_about_drafts_does_not_speculate() -> None:
-    found = account(vllm_answers("server/qwen_k0_metrics_after.txt"))
+    found = account(vllm_answers("measurements/qwen_k0_metrics_after.txt"))
     assert found.speculation is None
     assert found.inferred["speculative_config"].startswith("off:")
 
@@ -79,12 +78,12 @@ def test_without_metrics_speculation_is_unknown_and_said_to_be() -> None:
 @pytest.mark.parametrize(
     ("metrics", "version", "family"),
     [
-        ("metrics/metrics_v0.20.2_ngram_k5_sparse.txt", (0, 20, 2), LOOKUP),
-        ("metrics/metrics_v0.20.2_ngram_k5_sparse.txt", (0, 24, 0), f"{LOOKUP}, or a schedule by batch size"),
+        ("measurements/metrics_v0.20.2_ngram_k5_sparse.txt", (0, 20, 2), LOOKUP),
+        ("measurements/metrics_v0.20.2_ngram_k5_sparse.txt", (0, 24, 0), f"{LOOKUP}, or a schedule by batch size"),
     ],
 )
 def test_steps_without_drafts_tell_the_family_of_the_method(metrics: str, version: Version, family: str) -> None:
-    config, reasons = inferred_speculation(drafting_of(read_exposition(recorded(metrics)), "vllm"), version)
+    config, reasons = inferred_speculation(drafting_of(metrics_of(recorded(metrics), "u")), version)
     assert config is not None
     assert config["method_family"] == family
     assert "1242 of 3675 decode steps" in reasons["speculative_config.method_family"]
@@ -114,7 +113,7 @@ def counters(drafts: int, tokens: int, steps: int, k: int = 3) -> str:
 def test_the_family_follows_from_drafts_tokens_and_steps(
     drafts: int, tokens: int, steps: int, version: Version, family: str
 ) -> None:
-    config, _ = inferred_speculation(drafting_of(read_exposition(counters(drafts, tokens, steps)), "vllm"), version)
+    config, _ = inferred_speculation(drafting_of(metrics_of(counters(drafts, tokens, steps), "u")), version)
     assert config is not None
     assert (config["method_family"], config["num_speculative_tokens"]) == (family, 3)
 
@@ -127,7 +126,7 @@ def test_engines_of_data_parallelism_are_counted_and_summed() -> None:
     found = account(vllm_answers() | {"/metrics": (200, text)})
     assert found.settings.data_parallel_size == 4
     assert "4 engines" in found.inferred["data_parallel_size"]
-    assert drafting_of(read_exposition(text), "vllm").num_drafts == 40
+    assert drafting_of(metrics_of(text, "u")).num_drafts == 40
 
 
 def test_the_first_engines_gauges_say_that_it_speculates_but_not_how_far() -> None:
@@ -188,7 +187,7 @@ SGLANG_INFO = {
 }  # fmt: skip
 SGLANG_ANSWERS: Answers = {
     "/v1/models": (200, '{"data": [{"id": "org/m", "owned_by": "sglang", "root": "org/m", "max_model_len": 4096}]}'),
-    "/metrics": (200, recorded("metrics/sglang_metrics.txt")),
+    "/metrics": (200, recorded("measurements/sglang_metrics.txt")),
 }
 
 
@@ -292,7 +291,7 @@ def test_no_bytes_from_a_server_break_the_account(models: bytes, version: bytes,
 
 
 def test_a_server_is_a_deployment_with_its_own_acceptance() -> None:
-    with serving(vllm_answers("metrics/metrics_v0.20.2_ngram_k5_sparse.txt", "0.20.2")) as url:
+    with serving(vllm_answers("measurements/metrics_v0.20.2_ngram_k5_sparse.txt", "0.20.2")) as url:
         keys = deployment_from_server(url)
     assert keys.tables["engine"].items() >= {"name": "vllm", "version": "0.20.2", "max_model_len": 2048}.items()
     speculation = keys.tables["speculation"]
@@ -312,7 +311,7 @@ def test_what_speculation_did_to_the_server_is_not_held_against_its_baseline() -
 
 
 def test_counters_that_contradict_each_other_are_left_out_with_a_note() -> None:
-    text = recorded("metrics/metrics_v0.20.2_ngram_k5_sparse.txt").replace('position="4"} 298', 'position="4"} 900')
+    text = recorded("measurements/metrics_v0.20.2_ngram_k5_sparse.txt").replace('position="4"} 298', 'position="4"} 900')
     with serving(vllm_answers() | {"/metrics": (200, text)}) as url:
         keys = deployment_from_server(url)
     assert "acceptance" not in keys.tables["speculation"]

@@ -7,11 +7,13 @@ V0 gauges until 0.9; SGLang's spec_* gauges.
 from dataclasses import dataclass
 from typing import Any
 
+from calibration.readers.metrics_pairs import Window
+from calibration.readers.prometheus_text import Scrape, scrapes_of
 from hwmodel.engine.versions import Version
-from validate.exposition import Exposition
-from validate.launch.program import SGLANG
+from validate.launch.program import SGLANG, VLLM
 
 _PREFIX = "vllm:spec_decode_num_"
+_LARGEST_GAUGE = 1_000  # draft tokens; what is larger is none
 _ALWAYS_DRAFTED = 0.98  # share of decode steps; below it some had no draft (the ends of requests aside)
 _ALL_TOKENS = 0.999  # share of k tokens a draft; grammar and ends of contexts take some away
 _RUNNER_2_NGRAM: Version = (0, 32, 0)  # n-gram drafts k tokens in every step from here on
@@ -34,7 +36,6 @@ class Drafting:
     decode_steps: float | None = None  # (request, step) pairs
     generation_tokens: float | None = None
     first_tokens: float | None = None
-    adaptive_steps: float | None = None
 
     @property
     def mean_accepted_length(self) -> float | None:
@@ -59,49 +60,59 @@ class Drafting:
         return {name: value for name, value in found.items() if value is not None}
 
 
-def drafting_of(metrics: Exposition, engine: str) -> Drafting:
+def metrics_of(text: str, url: str) -> Window:
+    """The engine's series of one /metrics text, counted since the server's start."""
+    scrape = next(iter(scrapes_of(text, url)), Scrape(url))
+    engine = SGLANG if has_series(scrape, "sglang:") else VLLM
+    return Window(None, scrape, "", engine)
+
+
+def has_series(scrape: Scrape, prefix: str) -> bool:
+    """Whether any series is named so."""
+    return any(name.startswith(prefix) for name in scrape.samples)
+
+
+def drafting_of(metrics: Window) -> Drafting:
     """The counters of a server."""
-    return _sglang(metrics) if engine == SGLANG else _vllm(metrics)
+    return _sglang(metrics) if metrics.engine == SGLANG else _vllm(metrics)
 
 
-def _vllm(metrics: Exposition) -> Drafting:
+def _vllm(metrics: Window) -> Drafting:
     per_position = metrics.by_label(f"{_PREFIX}accepted_tokens_per_pos_total", "position")
     positions = sorted(int(text) for text in per_position if text.isascii() and text.isdigit() and len(text) < 4)
-    drafts = metrics.total(f"{_PREFIX}drafts_total")
-    steps = metrics.total("vllm:inter_token_latency_seconds_count")
+    drafts = metrics.delta(f"{_PREFIX}drafts_total")
+    steps = metrics.delta("vllm:inter_token_latency_seconds_count")
     if steps is None:
-        steps = metrics.total("vllm:time_per_output_token_seconds_count")  # its name until 0.10, the same data
+        steps = metrics.delta("vllm:time_per_output_token_seconds_count")  # its name until 0.10, the same data
     return Drafting(
-        is_known=metrics.has("vllm:"),
-        is_on=drafts is not None or bool(positions) or metrics.has("vllm:spec_decode_"),
+        is_known=has_series(metrics.last, "vllm:"),
+        is_on=drafts is not None or bool(positions) or has_series(metrics.last, "vllm:spec_decode_"),
         num_speculative_tokens=positions[-1] + 1 if positions else None,
         num_drafts=drafts,
-        num_draft_tokens=metrics.total(f"{_PREFIX}draft_tokens_total"),
-        num_accepted_tokens=metrics.total(f"{_PREFIX}accepted_tokens_total"),
+        num_draft_tokens=metrics.delta(f"{_PREFIX}draft_tokens_total"),
+        num_accepted_tokens=metrics.delta(f"{_PREFIX}accepted_tokens_total"),
         accepted_per_position=tuple(per_position[str(position)] for position in positions),
         decode_steps=steps,
-        generation_tokens=metrics.total("vllm:generation_tokens_total"),
-        first_tokens=metrics.total("vllm:time_to_first_token_seconds_count"),
+        generation_tokens=metrics.delta("vllm:generation_tokens_total"),
+        first_tokens=metrics.delta("vllm:time_to_first_token_seconds_count"),
     )
 
 
-def _sglang(metrics: Exposition) -> Drafting:
-    samples = metrics.samples
+def _sglang(metrics: Window) -> Drafting:
     steps = _gauge(metrics, "sglang:spec_num_steps")
-    lengths = samples.get("sglang:spec_accept_length", ())
-    calls = metrics.total("sglang:spec_verify_calls_total")
+    calls = metrics.delta("sglang:spec_verify_calls_total")
     return Drafting(
-        is_known=metrics.has("sglang:"),
-        is_on=bool(steps) or bool(calls) or any(sample.value > 0 for sample in lengths),
+        is_known=True,
+        is_on=bool(steps) or bool(calls) or bool(_gauge(metrics, "sglang:spec_accept_length")),
         num_speculative_tokens=int(steps) if steps else None,
         decode_steps=calls,
-        generation_tokens=metrics.total("sglang:generation_tokens_total"),
+        generation_tokens=metrics.delta("sglang:generation_tokens_total"),
     )
 
 
-def _gauge(metrics: Exposition, name: str) -> float | None:
+def _gauge(metrics: Window, name: str) -> float | None:
     """The largest value of a gauge that every rank exports alike."""
-    values = [sample.value for sample in metrics.samples.get(name, ()) if 0 <= sample.value <= 1_000]
+    values = [value for value in metrics.last.labelled(name).values() if 0 <= value <= _LARGEST_GAUGE]
     return max(values, default=None)
 
 

@@ -7,12 +7,13 @@ marked as inferred. Sources: vLLM 0.8.5 ... 0.33 (entrypoints, v1/metrics), SGLa
 from dataclasses import dataclass, field
 from typing import Any
 
+from calibration.readers.metrics_pairs import Window
+from calibration.readers.vllm_metrics import kv_cache_tokens
 from hwmodel.engine.versions import Version, parse_version, resolve_version
 from hwmodel.errors import InputError
-from validate.exposition import Exposition, read_exposition
 from validate.fetch import Fetcher, Reply, shown_url
 from validate.launch.account import SERVER, Account
-from validate.launch.counters import Drafting, drafting_of, inferred_speculation
+from validate.launch.counters import Drafting, drafting_of, has_series, inferred_speculation, metrics_of
 from validate.launch.engine_facts import Case, engine_facts, engine_method
 from validate.launch.findings import INFO, Finding
 from validate.launch.known import API_KEY_VARIABLE, NOTHING, Known
@@ -22,6 +23,7 @@ from validate.launch.redaction import redact
 from validate.launch.server_info import Told, sglang_told, vllm_told
 from validate.launch.settings import Settings
 
+_MAX_DIGITS = 9
 _INFO_TIMEOUT_S = 30.0  # vLLM collects facts about its machine on the first call
 
 
@@ -32,7 +34,7 @@ class _Server:
     url: str
     version: Reply
     models: Reply
-    metrics: Exposition
+    metrics: Window
     metrics_fault: str
     told: Told | None
     notes: list[str] = field(default_factory=list)
@@ -50,7 +52,7 @@ def account_of_server(url: str, api_key: str | None = None, known: Known = NOTHI
     _model(server, settings)
     _cache(server.metrics, settings)
     _replicas(server.metrics, settings, inferred)
-    drafting = drafting_of(server.metrics, engine)
+    drafting = drafting_of(server.metrics)
     speculation = told.speculation
     if not told.has_speculation:
         speculation, reasons = inferred_speculation(drafting, _parsed(engine, version))
@@ -87,14 +89,14 @@ def _asked(fetcher: Fetcher) -> _Server:
             f"{shown}: HTTP {models.status}, it tells nothing without its API key; allowed: the key in the environment "
             f"variable {API_KEY_VARIABLE}"
         )
-    server = _Server(shown, version, models, read_exposition(metrics.text()), _fault(metrics), None)
+    server = _Server(shown, version, models, metrics_of(metrics.text(), shown), _fault(metrics), None)
     if models.is_unauthorized:
         server.notes.append(f"/v1/models answers HTTP {models.status}: without an API key the model is not told")
     server.told = _server_info(fetcher)
     if server.metrics_fault:
         server.notes.append(f"/metrics is not there ({server.metrics_fault}): what follows from counters is unknown")
-    elif server.metrics.num_unreadable:
-        server.notes.append(f"{server.metrics.num_unreadable} lines of /metrics are no samples and are passed over")
+    elif not server.metrics.last.samples:
+        server.notes.append("/metrics answers, but holds no series of an engine")
     return server
 
 
@@ -117,7 +119,7 @@ def _engine(server: _Server) -> str | None:
     if server.told is not None:
         return server.told.engine
     for engine in (VLLM, SGLANG):
-        if server.metrics.has(f"{engine}:"):
+        if has_series(server.metrics.last, f"{engine}:"):
             return engine
     owner = _model_entry(server).get("owned_by")
     if owner in (VLLM, SGLANG):
@@ -163,14 +165,15 @@ def _model(server: _Server, settings: Settings) -> None:
         settings.max_model_len = length
 
 
-def _cache(metrics: Exposition, settings: Settings) -> None:
+def _cache(metrics: Window, settings: Settings) -> None:
     """What the labels of vllm:cache_config_info say."""
-    for sample in metrics.samples.get("vllm:cache_config_info", ())[:1]:
-        labels = sample.labels
+    for pairs in list(metrics.last.labelled("vllm:cache_config_info"))[:1]:
+        labels = dict(pairs)
         dtype = labels.get("cache_dtype")
         settings.kv_cache_dtype = settings.kv_cache_dtype or (dtype if dtype not in (None, "auto", "None") else None)
         block = labels.get("block_size", "")
-        settings.block_size = settings.block_size or (int(block) if block.isascii() and block.isdigit() else None)
+        is_size = block.isascii() and block.isdigit() and 0 < len(block) < _MAX_DIGITS
+        settings.block_size = settings.block_size or (int(block) if is_size else None) or None
         try:
             share = float(labels.get("gpu_memory_utilization", ""))
         except ValueError:
@@ -178,28 +181,21 @@ def _cache(metrics: Exposition, settings: Settings) -> None:
         settings.gpu_memory_utilization = settings.gpu_memory_utilization or (share if 0 < share <= 1 else None)
 
 
-def _replicas(metrics: Exposition, settings: Settings, inferred: dict[str, str]) -> None:
-    engines = metrics.label_values("vllm:num_requests_running", "engine")
+def _replicas(metrics: Window, settings: Settings, inferred: dict[str, str]) -> None:
+    engines = metrics.by_label("vllm:num_requests_running", "engine")
     if settings.data_parallel_size is None and len(engines) > 1:
         settings.data_parallel_size = len(engines)
         inferred["data_parallel_size"] = f"{len(engines)} engines are counted in /metrics"
 
 
-def _snapshot(metrics: Exposition, drafting: Drafting, engine: str) -> dict[str, Any]:
+def _snapshot(metrics: Window, drafting: Drafting, engine: str) -> dict[str, Any]:
     """The state of the server that a deployment may need: its cache, its load, its acceptance since its start."""
-    blocks = metrics.label_values("vllm:cache_config_info", "num_gpu_blocks")
-    sizes = metrics.label_values("vllm:cache_config_info", "block_size")
-    tokens = metrics.label_values("vllm:cache_config_info", "kv_cache_size_tokens")
-    cache = int(tokens[0]) if tokens and tokens[0].isdigit() else None
-    if cache is None and blocks and sizes and blocks[0].isdigit() and sizes[0].isdigit():
-        cache = int(blocks[0]) * int(sizes[0])
-    running = metrics.total(f"{engine}:num_requests_running")
-    running = metrics.total("sglang:num_running_reqs") if running is None else running
+    running = metrics.last.value(f"{engine}:num_requests_running")
     return {
-        "kv_cache_tokens": cache,
-        "num_requests_running": running,
-        "num_requests_waiting": metrics.total(f"{engine}:num_requests_waiting"),
-        "start_time_s": metrics.total("process_start_time_seconds"),
+        "kv_cache_tokens": kv_cache_tokens(metrics),
+        "num_requests_running": metrics.last.value("sglang:num_running_reqs") if running is None else running,
+        "num_requests_waiting": metrics.last.value(f"{engine}:num_requests_waiting"),
+        "start_time_s": metrics.last.start_time_s,
         "acceptance_counters": drafting.counters(),
         "mean_accepted_length": drafting.mean_accepted_length,
     }
