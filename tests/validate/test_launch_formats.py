@@ -1,3 +1,4 @@
+import json
 from pathlib import Path
 from typing import Any
 
@@ -241,3 +242,59 @@ def test_a_whole_command_in_one_item_names_no_program() -> None:
     launch = only(container("['vllm serve m --max-num-seqs 4']"))
     assert errors(launch) == ["command-in-one-item"]
     assert launch["max_num_seqs"] == 4
+
+
+REFUSED = (
+    "vllm serve: error: argument --speculative-config/-sc: Value {} cannot be converted to <function loads at 0x7f>."
+)
+LOG = (
+    "(APIServer pid=1) INFO 11-20 08:00:00 [api_server.py:1] vLLM API server version 0.11.2\n"
+    "(APIServer pid=1) INFO 11-20 08:00:00 [utils.py:253] non-default args: {'model_tag': 'org/m', 'model': 'org/m', "
+    "'tensor_parallel_size': 8, 'enforce_eager': True, 'api_key': ['s3cr3t-value'], 'allowed_origins': ['*'], "
+    "'speculative_config': {'method': 'ngram', 'num_speculative_tokens': 5, 'prompt_lookup_max': 4}}\n"
+)
+
+
+def test_the_arguments_that_an_engine_logs_are_its_launch() -> None:
+    launch = only(f"noise\n{LOG}more noise\n")
+    assert (launch["source_kind"], launch["version"], launch["model"]) == ("log", "0.11.2", "org/m")
+    assert (launch["tensor_parallel_size"], launch["enforce_eager"]) == (8, True)
+    assert launch["speculative_config"].items() >= EFFECTIVE.items()
+    assert "s3cr3t-value" not in str(launch)
+
+
+@pytest.mark.parametrize(
+    ("value", "code"),
+    [("{method:ngram,num_speculative_tokens:5}", "json-quotes-lost"), ('{"method":', "json-word-split")],
+)
+def test_a_refused_value_in_a_log_is_diagnosed(value: str, code: str) -> None:
+    assert errors(only(f"usage: vllm serve [...]\n{REFUSED.format(value)}\n")) == [code]
+    old = f"api_server.py: error: argument --speculative-config: invalid loads value: '{value}'"
+    assert errors(only(old)) == [code]
+
+
+def test_a_log_is_read_as_data_and_never_run() -> None:
+    assert launches("INFO non-default args: {'model': __import__('os').getcwd()}") == []
+
+
+def test_the_output_of_docker_inspect_is_what_runs() -> None:
+    words = ["--model", "m", "--speculative-config", CONFIG]
+    item = {
+        "Name": "/llm",
+        "Config": {
+            "Image": "vllm/vllm-openai:v0.16.0", "Entrypoint": ["vllm", "serve"], "Cmd": words,
+            "Env": ["VLLM_USE_V1=1", "HF_TOKEN=a-token-of-ours"],
+        },
+    }  # fmt: skip
+    launch = only(json.dumps([item], indent=2))
+    assert (launch["name"], launch["version"]) == ("llm", "0.16.0")
+    assert launch["argv"] == ["vllm", "serve", *words]
+    assert launch["environment"] == {"VLLM_USE_V1": "1"}
+    assert "a-token-of-ours" not in str(launch)
+    broken = inspect_launch(json.dumps([item])[:-9])
+    assert (broken["launches"], errors(broken)) == ([], ["json-text"])
+
+
+def test_what_systemctl_show_prints_has_lost_its_words() -> None:
+    text = "ExecStart={ path=/bin/vllm ; argv[]=/bin/vllm serve m --speculative-config {} ; ignore_errors=no }\n"
+    assert errors(inspect_launch(text)) == ["lossy-source"]

@@ -311,7 +311,9 @@ def test_what_speculation_did_to_the_server_is_not_held_against_its_baseline() -
 
 
 def test_counters_that_contradict_each_other_are_left_out_with_a_note() -> None:
-    text = recorded("measurements/metrics_v0.20.2_ngram_k5_sparse.txt").replace('position="4"} 298', 'position="4"} 900')
+    text = recorded("measurements/metrics_v0.20.2_ngram_k5_sparse.txt").replace(
+        'position="4"} 298', 'position="4"} 900'
+    )
     with serving(vllm_answers() | {"/metrics": (200, text)}) as url:
         keys = deployment_from_server(url)
     assert "acceptance" not in keys.tables["speculation"]

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from hwmodel.engine.graphs import CUDAGRAPH_MODES
 from hwmodel.engine.versions import DEFAULT_VLLM, Version
 from validate.launch.arguments import Arguments, human_readable_int
 from validate.launch.findings import ERROR, WARNING, Finding
@@ -168,6 +169,10 @@ def _graphs(settings: Settings, options: Mapping[str, Any]) -> None:
             )
         )
     settings.cudagraph_mode = _graph_mode(content)
+    if settings.cudagraph_mode is not None and settings.cudagraph_mode not in CUDAGRAPH_MODES:
+        text = f"cudagraph_mode: got {settings.cudagraph_mode[:60]!r}, allowed are {', '.join(CUDAGRAPH_MODES)}"
+        settings.findings.append(Finding(ERROR, "invalid-value", text))
+        settings.cudagraph_mode = None
     if _level(options) == 0:
         settings.cudagraph_mode = settings.cudagraph_mode or "NONE"
     sizes = (

@@ -6,9 +6,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from hwmodel.errors import InputError
+from validate.launch.docker_inspect import looks_like_docker_inspect, read_docker_inspect
 from validate.launch.dockerfile import read_dockerfile
 from validate.launch.files import check_text, read_source
 from validate.launch.findings import Finding, Launch, MalformedSourceError
+from validate.launch.logs import looks_like_log, read_log
 from validate.launch.nix import looks_like_nix, read_nix
 from validate.launch.program import engine_call
 from validate.launch.quadlet import read_quadlet
@@ -146,6 +148,8 @@ def _kind(text: str, suffix: str) -> str:
     """The format of a text, by its content first; "" is a command line or a script without a first line."""
     tests = (
         ("script", _SHEBANG.match(text) is not None or suffix in (".sh", ".bash")),
+        ("docker inspect", looks_like_docker_inspect(text)),
+        ("log", looks_like_log(text)),
         ("nix", looks_like_nix(text, suffix)),
         ("quadlet", _QUADLET.search(text) is not None and _EXEC_START.search(text) is None),
         ("systemd", _UNIT.search(text) is not None or suffix == ".service"),
@@ -162,6 +166,8 @@ def _folder(path: Path | None) -> Path | None:
 
 
 _READERS: dict[str, Callable[[str, Path | None], list[Launch]]] = {
+    "docker inspect": lambda text, path: read_docker_inspect(text, _folder(path)),
+    "log": lambda text, path: read_log(text, _folder(path)),
     "nix": lambda text, path: read_nix(text, _folder(path)),
     "quadlet": read_quadlet,
     "variables": lambda text, path: read_variables(text, _folder(path), path.name if path else "environment"),

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from validate.launch.files import read_beside, read_source
-from validate.launch.findings import ERROR, INFO, WARNING, Finding, Launch
+from validate.launch.findings import ERROR, INFO, WARNING, Finding, Launch, MalformedSourceError
 from validate.launch.systemd_words import excerpt, expand_variables, split_environment_file, split_words
 
 _COMMENT = ("#", ";")
@@ -159,6 +159,10 @@ def _commands(service: _Service) -> list[str]:
 
 def _launch(service: _Service, command: str, unit: str, path: Path | None) -> Launch:
     """The launch of one ExecStart= value: words split, specifiers and variables expanded."""
+    if re.match(r"\{\s*path=", command):
+        raise MalformedSourceError(
+            "lossy-source", "`systemctl show` joins the words with blanks: where one ends is lost; give `systemctl cat`"
+        )
     findings = list(service.findings)
     notes: list[str] = []
     split = split_words(command)
