@@ -7,6 +7,7 @@ import ast
 import json
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,20 +32,22 @@ def looks_like_log(text: str) -> bool:
 def read_log(text: str, folder: Path | None = None) -> list[Launch]:
     """The last start that the log shows; a refused value where that came last."""
     version: str | None = None
-    found: list[Launch] = []
+    found: Launch | None = None
     for line in text.split("\n"):
-        told = _VERSION.search(line)
-        version = (told[1] or told[2]) if told else version
-        refused, arguments = _REFUSED.search(line), _ARGUMENTS.search(line)
+        told, refused, arguments = (pattern.search(line) for pattern in (_VERSION, _REFUSED, _ARGUMENTS))
+        if told and told[1]:
+            version = told[1]
+        elif told and found is not None:  # the engine's own line, which follows the arguments
+            found = replace(found, version=told[2])
         if refused:
-            words = ("vllm", "serve", "--speculative-config", refused[1] or refused[2] or "")
-            found.append(Launch("refused", "value", words, notes=(_VALUE_NOTE,)))
+            argv = ("vllm", "serve", "--speculative-config", refused[1] or refused[2] or "")
+            found = Launch("refused", "value", argv, version=version, notes=(_VALUE_NOTE,))
         elif arguments:
-            values = _literal(arguments[1])
-            if values is not None:
-                words = ("vllm", "serve", *_words(values))
-                found.append(Launch("log", "log", words, version=version, folder=folder, notes=(_NOTE,)))
-    return found[-1:]
+            values = _literal(arguments[1]) or {}
+            words = tuple(_words(values))
+            started = Launch("log", "log", ("vllm", "serve", *words), version=version, folder=folder, notes=(_NOTE,))
+            found = started if words else found
+    return [] if found is None else [found]
 
 
 def _literal(text: str) -> Mapping[str, Any] | None:

@@ -96,8 +96,8 @@ def _graphs(arms: _Arms) -> None:
         case.add(WARNING, "full-graph-off", text, "leave out cudagraph_mode")
     elif uniform is not None and before is not None and _GRAPHS.index(uniform) < _GRAPHS.index(before):
         text = (
-            f"{case.label}: decode steps of {arms.rows} tokens a request run {_kind(uniform)}, those without drafts "
-            f"{_kind(before)}: the attention backend has no full graph for several tokens a request"
+            f"{case.label}: decode steps of {arms.rows} tokens a request run {_kind(uniform)}, those of a launch without "
+            f"speculation {_kind(before)}"
         )
         case.add(WARNING, "full-graph-lost", text)
     elif _needs_every_draft(arms):
