@@ -54,6 +54,14 @@ def test_an_unpadded_drafter_batch_costs_asynchronous_scheduling() -> None:
     assert "async-scheduling-off" not in judged(value, "--no-async-scheduling")
 
 
+@pytest.mark.parametrize("layout", ["--distributed-executor-backend ray", "--pipeline-parallel-size 2"])
+def test_how_the_workers_are_laid_out_costs_asynchronous_scheduling_too(layout: str) -> None:
+    assert layout.split()[0] in judged(MTP, layout)["async-scheduling-off"].message
+    assert judged(MTP, f"{layout} --async-scheduling")["async-scheduling-refused"].severity == "error"
+    assert "async-scheduling-off" not in judged(MTP, layout, version="0.13.0")
+    assert "async-scheduling-off" not in judged(MTP, f"{layout} --no-async-scheduling")
+
+
 def test_runner_2_asked_for_with_what_it_lacks_is_refused() -> None:
     found = judged({"method": "suffix"}, version="0.33.0", env="VLLM_USE_V2_MODEL_RUNNER=1")
     assert found["model-runner-refused"].severity == "error"

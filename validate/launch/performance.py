@@ -64,7 +64,10 @@ def _algorithm(arms: _Arms) -> None:
 
 def _scheduling(arms: _Arms) -> None:
     case, asked = arms.case, arms.case.settings.async_scheduling
-    if arms.drafting.refusal:
+    layout = _layout_against_async(arms)
+    if layout and case.version >= _ASYNC_DEFAULT and asked is not False:
+        _report_layout(arms, layout)
+    elif arms.drafting.refusal:
         text = f"{case.label} refuses --async-scheduling with {arms.method}"
         case.add(ERROR, "async-scheduling-refused", text, "leave out --async-scheduling")
     elif arms.config.get("disable_padded_drafter_batch") is True and arms.baseline.async_scheduling is not False:
@@ -72,6 +75,24 @@ def _scheduling(arms: _Arms) -> None:
     elif asked is None and arms.baseline.async_scheduling and arms.drafting.async_scheduling is False:
         text = f"{case.label} turns asynchronous scheduling off with {arms.method}: each step also pays its host time"
         case.add(WARNING, "async-scheduling-off", text)
+
+
+def _layout_against_async(arms: _Arms) -> str:
+    """The option by which workers are laid out so that scheduling cannot overlap the step; empty where none is."""
+    if arms.case.options.get("distributed-executor-backend") == "ray":
+        return "--distributed-executor-backend ray"
+    staged = (arms.case.settings.pipeline_parallel_size or 1) > 1
+    return "--pipeline-parallel-size above 1" if staged and arms.drafting.model_runner == "v1" else ""
+
+
+def _report_layout(arms: _Arms, layout: str) -> None:
+    """Source: vllm/config/vllm.py `__post_init__`: refused where it is asked for, off where it is not."""
+    case = arms.case
+    if case.settings.async_scheduling:
+        text = f"{case.label} refuses --async-scheduling with {layout}"
+        case.add(ERROR, "async-scheduling-refused", text, "leave out --async-scheduling")
+    else:
+        case.add(WARNING, "async-scheduling-off", f"{case.label} turns asynchronous scheduling off with {layout}")
 
 
 def _unpadded(arms: _Arms) -> None:
@@ -96,8 +117,8 @@ def _graphs(arms: _Arms) -> None:
         case.add(WARNING, "full-graph-off", text, "leave out cudagraph_mode")
     elif uniform is not None and before is not None and _GRAPHS.index(uniform) < _GRAPHS.index(before):
         text = (
-            f"{case.label}: decode steps of {arms.rows} tokens a request run {_kind(uniform)}, those of a launch without "
-            f"speculation {_kind(before)}"
+            f"{case.label}: decode steps of {arms.rows} tokens a request run {_kind(uniform)}, those of a launch "
+            f"without speculation {_kind(before)}"
         )
         case.add(WARNING, "full-graph-lost", text)
     elif _needs_every_draft(arms):
