@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from validate.launch.deployment_keys import deployment_from_launch, looks_like_launch
 from validate.launch.dotenv import read_dotenv
 from validate.launch.inspection import inspect_launch
 
@@ -298,3 +299,35 @@ def test_the_output_of_docker_inspect_is_what_runs() -> None:
 def test_what_systemctl_show_prints_has_lost_its_words() -> None:
     text = "ExecStart={ path=/bin/vllm ; argv[]=/bin/vllm serve m --speculative-config {} ; ignore_errors=no }\n"
     assert errors(inspect_launch(text)) == ["lossy-source"]
+
+
+def test_a_program_of_supervisord_is_a_command_without_a_shell() -> None:
+    launch = only(
+        "[supervisord]\nnodaemon=true\n[program:llm] \n; a remark\n"
+        f"command=/opt/v/bin/vllm serve %(ENV_M)s --x 100%%\n  --speculative-config '{CONFIG}' ; the drafts\n"
+        'environment=M="org/m",VLLM_USE_V1="1"\nautostart=true\n'
+    )
+    assert launch["name"] == "llm"
+    assert launch["argv"] == ["/opt/v/bin/vllm", "serve", "org/m", "--x", "100%", "--speculative-config", CONFIG]
+    assert launch["environment"] == {"VLLM_USE_V1": "1"}
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("llm.container", "[Container]\nImage=vllm/vllm-openai:v0.16.0\nExec=--model m\n"),
+        ("llm.env", "MODEL_NAME=m\n"),
+        ("llm.nix", '{ systemd.services.a.serviceConfig.ExecStart = "/bin/vllm serve m"; }'),
+        ("llm.conf", "[program:a]\ncommand=vllm serve m\n"),
+        ("llm.log", LOG),
+        ("llm.json", '[{"Config": {"Cmd": ["vllm", "serve", "m"], "Image": "x"}}]'),
+        ("pod.json", '{"kind": "Pod", "spec": {"containers": [{"name": "c", "command": ["vllm", "serve", "m"]}]}}'),
+        ("Dockerfile", 'FROM x\nCMD ["vllm", "serve", "m"]\n'),
+        ("ray.yaml", "engine_kwargs: {max_model_len: 10}\nmodel_loading_config: {model_id: m}\n"),
+    ],
+)
+def test_every_file_of_these_can_stand_in_place_of_a_deployment(tmp_path: Path, name: str, text: str) -> None:
+    path = tmp_path / name
+    path.write_text(text)
+    assert looks_like_launch(str(path))
+    assert deployment_from_launch(str(path)).model_name in ("m", "org/m")

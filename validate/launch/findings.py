@@ -63,7 +63,7 @@ class Launch:
     """One start of an engine as a source states it: the exact argument list, program first, and what is around it.
 
     `kind` is one of "systemd", "compose", "kubernetes", "shell", "docker run", "dockerfile", "config", "value",
-    "command", "process", "nix", "ray", "variables", "log".
+    "command", "process", "nix", "ray", "variables", "supervisor", "log".
     """
 
     name: str

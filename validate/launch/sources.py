@@ -14,12 +14,15 @@ from validate.launch.logs import looks_like_log, read_log
 from validate.launch.nix import looks_like_nix, read_nix
 from validate.launch.program import engine_call
 from validate.launch.quadlet import read_quadlet
+from validate.launch.supervisor import looks_like_supervisor, read_supervisor
 from validate.launch.systemd import read_systemd
 from validate.launch.systemd_words import excerpt
 from validate.launch.unwrap import MAX_LAUNCHES, launches_of_script, resolve
 from validate.launch.variables import looks_like_variables, read_variables
 
 _UNIT = re.compile(r"(?m)^\s*(?:\[(?:Unit|Service|Install)\]|ExecStart\s*=)")
+_SUFFIXES = (".service", ".yml", ".yaml", ".sh", ".conf", ".container", ".nix")
+_MANIFEST = re.compile(r'"(?:kind|services|containers|args|command)"\s*:')
 _QUADLET = re.compile(r"(?m)^\s*\[Container\]\s*$")
 _EXEC_START = re.compile(r"(?m)^\s*ExecStart\s*=")
 _SHEBANG = re.compile(r"#!.*\b(?:sh|bash|dash|zsh|ksh)\b")
@@ -46,13 +49,17 @@ def looks_like_launch(text_or_path: str) -> bool:
     path = existing_file(text_or_path)
     if path is None:
         return _looks_like_launch_text(text_or_path) if _is_text(text_or_path) else False
-    if path.suffix == ".toml" or path.suffix == ".json":
+    if path.suffix == ".toml":
         return False
     try:
         text = read_source(path)
     except InputError:
-        return path.suffix in (".service", ".yml", ".yaml", ".sh")
-    return path.suffix in (".service", ".yml", ".yaml", ".sh", ".conf") or _looks_like_launch_text(text)
+        return path.suffix in _SUFFIXES
+    if path.suffix == ".json":
+        return looks_like_docker_inspect(text) or (_MANIFEST.search(text) and _ENGINE_WORD.search(text)) is not None
+    return (
+        path.suffix in _SUFFIXES or _looks_like_launch_text(text) or looks_like_variables(text) or looks_like_log(text)
+    )
 
 
 def _looks_like_launch_text(text: str) -> bool:
@@ -151,6 +158,7 @@ def _kind(text: str, suffix: str) -> str:
         ("docker inspect", looks_like_docker_inspect(text)),
         ("log", looks_like_log(text)),
         ("nix", looks_like_nix(text, suffix)),
+        ("supervisor", looks_like_supervisor(text)),
         ("quadlet", _QUADLET.search(text) is not None and _EXEC_START.search(text) is None),
         ("systemd", _UNIT.search(text) is not None or suffix == ".service"),
         ("variables", looks_like_variables(text)),
@@ -170,6 +178,7 @@ _READERS: dict[str, Callable[[str, Path | None], list[Launch]]] = {
     "log": lambda text, path: read_log(text, _folder(path)),
     "nix": lambda text, path: read_nix(text, _folder(path)),
     "quadlet": read_quadlet,
+    "supervisor": lambda text, path: read_supervisor(text, _folder(path)),
     "variables": lambda text, path: read_variables(text, _folder(path), path.name if path else "environment"),
     "dockerfile": lambda text, path: read_dockerfile(text, _folder(path)),
 }
@@ -189,7 +198,7 @@ def _read_yaml(found: Launches, text: str, path: Path | None) -> None:
 
 def _read_braces(found: Launches, text: str, path: Path | None) -> None:
     """A text that starts with a brace: a JSON manifest, or bare values of --speculative-config, one a line."""
-    if re.search(r'"(?:kind|services|containers|args|command)"\s*:', text):
+    if _MANIFEST.search(text):
         _read_yaml(found, text, path)
         return
     for number, line in enumerate(text.split("\n"), start=1):
