@@ -35,7 +35,13 @@ class InspectCommand(click.Command):
             if not words:
                 raise click.UsageError("nothing follows `--`; allowed: -- vllm serve MODEL ...", ctx)
             ctx.meta[_WORDS] = tuple(words)
-        return super().parse_args(ctx, args)
+        try:
+            return super().parse_args(ctx, list(args))
+        except click.NoSuchOption as error:
+            if args and not args[0].startswith("-") and _WORDS not in ctx.meta:
+                hint = f"no option {error.option_name}; a command goes behind `--`: draftcast inspect -- {args[0]} ..."
+                raise click.UsageError(hint, ctx) from error
+            raise
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,8 +181,9 @@ def _launch_of_deployment(path: str) -> str | Path:
 def _standard_input() -> str:
     """The text that comes on standard input, bounded as a file is."""
     from validate.launch.files import decode_source
+    from validate.launch.sources import SourceText
 
-    return decode_source(sys.stdin.buffer, "standard input")
+    return SourceText(decode_source(sys.stdin.buffer, "standard input"))
 
 
 def _inspected(sides: list[_Side], known: Known) -> tuple[dict[str, Any], Accounts, tuple[str, ...]]:

@@ -95,9 +95,15 @@ def test_the_command_may_follow_after_two_dashes(run: Run) -> None:
     assert (split.exit_code, "json-word-split" in split.stdout) == (1, True)
 
 
-def test_a_text_on_standard_input_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_text_on_standard_input_is_read() -> None:
     result = CliRunner().invoke(cli, ["inspect", "-", "--json"], input=GOOD.read_text(), catch_exceptions=False)
     assert report(result)["speculative_config"]["prompt_lookup_min"] == 4
+
+
+def test_standard_input_is_never_the_name_of_a_file() -> None:
+    for text in (str(GOOD), "", "word"):
+        result = CliRunner().invoke(cli, ["inspect", "-", "--json"], input=text, catch_exceptions=False)
+        assert [finding["code"] for finding in report(result)["findings"]] == ["no-launch-found"]
 
 
 def test_the_version_that_is_stated_judges_the_launch(run: Run) -> None:
@@ -140,6 +146,12 @@ def test_options_that_cannot_be_used_are_one_line(run: Run, arguments: tuple[str
 )
 def test_too_few_or_too_many_sources_are_wrong_usage(run: Run, arguments: tuple[str, ...]) -> None:
     assert run("inspect", *arguments).exit_code == 2
+
+
+def test_a_command_without_the_dashes_is_told_where_to_put_them(run: Run) -> None:
+    result = run("inspect", "vllm", "serve", "m", "--speculative-config", NGRAM)
+    assert result.exit_code == 2
+    assert "draftcast inspect -- vllm ..." in result.stderr
 
 
 def test_two_launches_are_compared_after_defaults(run: Run, tmp_path: Path) -> None:

@@ -36,6 +36,12 @@ _DESCRIPTION = (
 )
 
 
+class SourceText(str):
+    """A text that is never the name of a file, whatever it looks like: what came on standard input."""
+
+    __slots__ = ()
+
+
 @dataclass(slots=True)
 class Launches:
     """What a source holds: the launches, and the faults of pieces that could not be parsed."""
@@ -89,6 +95,8 @@ def find_launches(source: str | Path | Sequence[str]) -> Launches:
     """The launches of a path, a text, or an argument list. Unreadable raises; malformed is a finding."""
     if isinstance(source, Path):
         return _from_file(source)
+    if isinstance(source, SourceText):
+        return _guarded(lambda found: _read_text(found, check_text(source.replace("\r\n", "\n"), "the text"), None))
     if not isinstance(source, str):
         return _guarded(lambda found: found.launches.extend(_from_words([str(word) for word in source])))
     path = existing_file(source)
