@@ -45,6 +45,25 @@ def test_spelling_order_and_wrapping_are_no_changes(other: str) -> None:
     assert "changes nothing" in compared(BASE, other).verdict
 
 
+@pytest.mark.parametrize(("version", "default"), [("0.20.2", 0.9), ("0.21.0", 0.92), (None, 0.92)])
+def test_the_share_of_memory_left_out_is_the_default_of_the_version(version: str | None, default: float) -> None:
+    assert changes(BASE, f"{BASE} --gpu-memory-utilization {default}", version) == {}
+    other = changes(BASE, f"{BASE} --gpu-memory-utilization 0.8", version)["gpu_memory_utilization"]
+    assert (other.old, other.new) == (default, 0.8)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "is_change"),
+    [
+        ("0.32.0", "v0.32.0", False), ("0.32.0+cpu", "0.32.0", False), ("0.32.0", "v0.32.0+cu129", False),
+        ("0.32.0+cpu", "0.32.0+cu129", True), ("0.32.0", "0.32.1", True), ("0.32.0rc1", "0.32.0", True),
+    ],
+)  # fmt: skip
+def test_one_release_has_several_texts(old: str, new: str, is_change: bool) -> None:
+    before, after = (accounts_of(BASE, Known(version)).accounts for version in (old, new))
+    assert ("version" in {change.key for change in all_changes(before, after)}) is is_change
+
+
 @pytest.mark.parametrize(
     "other",
     [

@@ -320,10 +320,21 @@ def test_counters_that_contradict_each_other_are_left_out_with_a_note() -> None:
     assert any("counters are not used" in note for note in keys.notes)
 
 
+def test_graphs_and_scheduling_follow_only_from_settings_that_the_server_tells() -> None:
+    assert account(vllm_answers()).facts is None
+    info = {"/server_info?config_format=json": (200, json.dumps({"vllm_config": VLLM_CONFIG}))}
+    told = account(vllm_answers() | info)
+    assert told.facts is not None
+    assert told.facts.async_scheduling is False
+
+
 def test_a_running_server_is_compared_with_a_launch_only_in_what_it_tells() -> None:
     found = account(vllm_answers())
     same = accounts_of("vllm serve models/qwc --max-model-len 2048 --gpu-memory-utilization 0.92 --port 1 -tp 2 "
                        """-sc '{"method": "ngram", "num_speculative_tokens": 5}'""", Known("0.32.0"))  # fmt: skip
     assert all_changes([found], same.accounts) == []
+    graphless = accounts_of("vllm serve models/qwc --max-model-len 2048 --gpu-memory-utilization 0.92 --enforce-eager "
+                            """-sc '{"method": "ngram", "num_speculative_tokens": 5}'""", Known("0.32.0"))  # fmt: skip
+    assert all_changes([found], graphless.accounts) == []
     other = accounts_of("vllm serve models/qwc --max-model-len 2048 --gpu-memory-utilization 0.92", Known("0.32.0"))
     assert [change.key for change in all_changes([found], other.accounts)] == ["speculative_config"]

@@ -74,7 +74,7 @@ def account_for(launch: Launch, known: Known = NOTHING) -> Account:
     assert call is not None  # `sources.find_launches` yields nothing else
     stated = launch.version or image_version(launch.image)
     version_text = known.version or stated
-    version, notes = _version(call.engine, version_text)
+    version, notes = facts_version(call.engine, version_text)
     if known.version and stated and known.version != stated:
         notes = (*notes, f"the launch itself says {call.engine} {stated}; {known.version} is taken as stated")
     findings = [*launch.findings, *unshelled_findings(launch)]
@@ -122,8 +122,8 @@ def _unread_speculation(reading: _Reading) -> dict[str, str]:
     return {"speculative_config": "unusable: what reaches the engine is no configuration, see the findings"}
 
 
-def _version(engine: str, text: str | None) -> tuple[Version, tuple[str, ...]]:
-    """(version whose facts apply, notes where that is an assumption)."""
+def facts_version(engine: str, text: str | None) -> tuple[Version, tuple[str, ...]]:
+    """(version whose facts apply, notes where that is an assumption); a text that is no version counts as none."""
     try:
         if text is not None:
             parse_version(text)

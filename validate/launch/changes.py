@@ -9,7 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from validate.launch.account import SERVER, Account
+from hwmodel.engine.versions import Rows, at_version
+from validate.launch.account import SERVER, Account, facts_version
 from validate.launch.findings import first_error, one_line
 from validate.launch.json_value import read_value
 from validate.launch.vllm_options import FLAG, KINDS
@@ -34,7 +35,8 @@ _DEFAULTS: dict[str, Any] = {
     "tensor_parallel_size": 1, "pipeline_parallel_size": 1, "data_parallel_size": 1, "expert_parallel": False,
     "decode_context_parallel_size": 1, "enforce_eager": False, "kv_cache_dtype": "auto",
 }  # fmt: skip
-_GPU_MEMORY_UTILIZATION = 0.9  # vllm/config/cache.py, all versions read
+# vllm/config/cache.py; raised together with CUDA graph memory profiling (vLLM pull request 38284, released in 0.21).
+_GPU_MEMORY_UTILIZATION: Rows[float] = ((None, (0, 20, 999), 0.9), ((0, 21, 0), None, 0.92))
 _ENGINE_VARIABLES = ("VLLM_", "SGLANG_")
 _DERIVED = frozenset(("uniform_decode_graph", "mixed_decode_graph", "async_scheduling", "model_runner"))
 # Flags whose default is not "off": leaving one out is not the same as its --no- form.
@@ -99,12 +101,14 @@ def _pairs(
 def changes(old: Account, new: Account) -> list[Change]:
     """What is different for the engine, most important first."""
     found = list(_speculation(old, new))
-    before, after = _settings(old), _settings(new)
+    before, after = _settings(old, old.version or new.version), _settings(new, new.version or old.version)
     stated = _stated(old) | _stated(new)
     for key in [key for key in before if before[key] != after[key]]:
         open_end = before[key] is None or after[key] is None
         if open_end and (key in _DERIVED or SERVER in (old.kind, new.kind)):
             continue  # not known on one side, which is no difference
+        if key == "version" and _is_same_release(before[key], after[key]):
+            continue
         consequence = key not in stated and key not in ("engine", "version", "model")
         found.append(_change(new.name, _GROUP_OF[key], key, (before[key], after[key]), consequence))
     if SERVER not in (old.kind, new.kind):  # which tells neither its options nor its environment
@@ -148,8 +152,16 @@ def _speculation(old: Account, new: Account) -> Iterator[Change]:
                 yield _change(new.name, "speculation", f"{key}.{name}", pair, name not in written)
 
 
-def _settings(account: Account) -> dict[str, Any]:
-    """Every setting after defaults, in order of the groups."""
+def _is_same_release(old: str | None, new: str | None) -> bool:
+    """Whether both name one release: an image tag has a `v`, and only a build tells its own suffix (`+cpu`)."""
+    if old is None or new is None:
+        return False
+    (before, _, build), (after, _, other) = (text.removeprefix("v").partition("+") for text in (old, new))
+    return before == after and (build == other or not (build and other))
+
+
+def _settings(account: Account, version: str | None) -> dict[str, Any]:
+    """Every setting after defaults of the version, in order of the groups."""
     facts = account.facts
     values: dict[str, Any] = {"engine": account.engine, "version": account.version, "model": account.settings.model}
     for key in _GROUP_OF:
@@ -161,7 +173,7 @@ def _settings(account: Account) -> dict[str, Any]:
             value = account.settings.unresolved[key]
         values[key] = _DEFAULTS.get(key) if value is None and account.kind != SERVER else value
     if account.engine == "vllm" and account.kind != SERVER and values["gpu_memory_utilization"] is None:
-        values["gpu_memory_utilization"] = _GPU_MEMORY_UTILIZATION
+        values["gpu_memory_utilization"] = at_version(_GPU_MEMORY_UTILIZATION, facts_version("vllm", version)[0])
     return {key: values[key] for key in _GROUP_OF}
 
 

@@ -9,10 +9,10 @@ from typing import Any
 
 from calibration.readers.metrics_pairs import Window
 from calibration.readers.vllm_metrics import kv_cache_tokens
-from hwmodel.engine.versions import Version, parse_version, resolve_version
+from hwmodel.engine.versions import parse_version
 from hwmodel.errors import InputError
 from validate.fetch import Fetcher, Reply, shown_url
-from validate.launch.account import SERVER, Account
+from validate.launch.account import SERVER, Account, facts_version
 from validate.launch.counters import Drafting, drafting_of, has_series, inferred_speculation, metrics_of
 from validate.launch.engine_facts import Case, engine_facts, engine_method
 from validate.launch.findings import INFO, Finding
@@ -55,7 +55,7 @@ def account_of_server(url: str, api_key: str | None = None, known: Known = NOTHI
     drafting = drafting_of(server.metrics)
     speculation = told.speculation
     if not told.has_speculation:
-        speculation, reasons = inferred_speculation(drafting, _parsed(engine, version))
+        speculation, reasons = inferred_speculation(drafting, facts_version(engine, version)[0])
         inferred |= reasons
     account = Account(
         name=server.url,
@@ -73,7 +73,7 @@ def account_of_server(url: str, api_key: str | None = None, known: Known = NOTHI
         model=model_facts(settings.model, known.model, is_local=False),
         server=_snapshot(server.metrics, drafting, engine),
     )
-    _judge(account, known)
+    _judge(account, known, server.told is not None)
     return account
 
 
@@ -148,13 +148,6 @@ def _version(server: _Server) -> str | None:
         return None
 
 
-def _parsed(engine: str, version: str | None) -> Version:
-    try:
-        return resolve_version(engine, version)[0]
-    except InputError:
-        return resolve_version(engine, None)[0]
-
-
 def _model(server: _Server, settings: Settings) -> None:
     entry = _model_entry(server)
     name = entry.get("root") or entry.get("id")
@@ -201,15 +194,15 @@ def _snapshot(metrics: Window, drafting: Drafting, engine: str) -> dict[str, Any
     }
 
 
-def _judge(account: Account, known: Known) -> None:
-    """Engine facts, and a finding for each thing that the server keeps to itself."""
-    if account.engine == VLLM:
+def _judge(account: Account, known: Known, tells_settings: bool) -> None:
+    """Engine facts where the server tells the settings they follow from, and what it keeps to itself as findings."""
+    if account.engine == VLLM and tells_settings:
         method = engine_method(account.speculation)
         length = (account.speculation or {}).get("num_speculative_tokens")
         if account.speculation is None and "speculative_config" not in account.inferred:
             length = 0
         if method is not None and (account.speculation is None or isinstance(length, int)):
-            version = _parsed(VLLM, account.version)
+            version = facts_version(VLLM, account.version)[0]
             shape = account.model.shape
             account.facts = engine_facts(Case(version, account.settings, method, length or 0, known.gpu, shape))
     if account.speculation is not None and account.speculation.get("method") is None:
