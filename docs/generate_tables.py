@@ -1,8 +1,9 @@
 """Writes the generated blocks of README.md, docs/model.md and docs/guide.md; --check names the stale ones (exit 1).
 
 A block stands between `<!-- generated: NAME -->` and `<!-- end -->`. NAME is one of TABLES, or `run draftcast ...`: a
-command whose output stands in the page, cut before a line that starts with the text after ` | before `. Tables must
-agree exactly; outputs in their words, since the last digit of a figure may differ between machines.
+command whose output stands in the page, cut before a line that starts with the text after ` | before `; ` | exits 1`
+says that it is meant to fail. Tables must agree exactly; outputs in their words, since the last digit of a figure may
+differ between machines.
 """
 
 import os
@@ -25,7 +26,7 @@ from simulator.deployment import known_keys
 
 DOCS = Path(__file__).resolve().parent
 ROOT = DOCS.parent
-PAGES = (ROOT / "README.md", DOCS / "model.md", DOCS / "guide.md")
+PAGES = (ROOT / "README.md", DOCS / "model.md", DOCS / "guide.md", DOCS / "inspect.md")
 ALLREDUCE = ROOT / "hwmodel" / "data" / "allreduce"
 BLOCK = re.compile(r"(<!-- generated: (?P<name>[^\n]+) -->\n)(?P<body>.*?)(<!-- end -->)", re.DOTALL)
 WIDTH = "100"  # columns of the outputs
@@ -186,12 +187,14 @@ def one_cell(text: str) -> str:
 
 
 def output(text: str) -> str:
-    """The command and what it prints on stdout, as a console block; `text` is "draftcast ... | before LINE"."""
-    command, _, before = text.partition(" | before ")
+    """The command and what it prints on stdout, as a console block; `text` is "draftcast ... | before L | exits N"."""
+    command, *rest = text.split(" | ")
+    settings = dict(part.split(" ", 1) for part in rest)
+    before = settings.get("before", "")
     os.environ.update(COLUMNS=WIDTH, NO_COLOR="1")
     os.chdir(ROOT)
     result = CliRunner().invoke(cli, shlex.split(command)[1:], prog_name="draftcast")
-    if result.exit_code:
+    if result.exit_code != int(settings.get("exits", "0")):
         raise SystemExit(f"{command}: exit code {result.exit_code}: {result.output.strip()}")
     lines = [line.rstrip() for line in result.stdout.rstrip().splitlines()]
     cut = next((i for i, line in enumerate(lines) if before and line.startswith(before)), None)

@@ -20,7 +20,7 @@ def load(
     gpu: str | None = None,
     model: str | None = None,
 ) -> Deployment:
-    """A checked deployment from a TOML file, a launch command or file, or a mapping of the same tables.
+    """A checked deployment from a TOML file, a launch command or file, a server's URL, or a mapping of the same tables.
 
     `overrides` are texts like "hardware.num_gpus=4"; `gpu` and `model` fill what a launch text does not say. Raises
     `InputError` with one line that says what, what was given, and what is allowed.
@@ -29,4 +29,5 @@ def load(
         return load_deployment(source, overrides)
     named = [f"{key}={value}" for key, value in (("hardware.gpu", gpu), ("model.config", model)) if value is not None]
     expanded = expand(str(source), version=stated(overrides, "engine.version"))
+    expanded.require_method(stated(overrides, "speculation.method") is not None)
     return load_deployment(expanded.source, (*named, *overrides), expanded.notes)

@@ -25,6 +25,7 @@ COMMANDS = {
     "step": "One engine step on the ranks: layers, AllReduce on the links of the box, experts as drawn.",
     "replay": "Acceptance measured offline from recorded outputs, before any restart.",
     "backtest": "The model scored on published measurements.",
+    "inspect": "What a launch really passes to the engine, and what is wrong with it.",
     "model": "A model's parameters, weight bytes and KV cache bytes.",
     "experts": "How many experts a layer reads, by the number of tokens in a step.",
     "allreduce": "How long one AllReduce takes, by its size.",

@@ -1,5 +1,6 @@
 """Launch texts turned into tables of the deployment file, before anything below the front door sees them."""
 
+import os
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -24,6 +25,7 @@ class Expanded:
     path: str
     tables: Tables | None = None
     notes: tuple[str, ...] = ()
+    kind: str = "launch"  # or "server"
 
     @property
     def source(self) -> str | Tables:
@@ -34,17 +36,26 @@ class Expanded:
         """`InputError` when a launch leaves out `key` ("hardware.gpu") and no option or --set has given it."""
         table, name = key.split(".")
         if self.tables is not None and not given and not _table(self.tables, table, self.path).get(name):
-            raise InputError(f"the launch does not say {key}; allowed: {option} NAME, or --set {key}=NAME")
+            raise InputError(f"the {self.kind} does not say {key}; allowed: {option} NAME, or --set {key}=NAME")
+
+    def require_method(self, given: bool) -> None:
+        """`InputError` where a server speculates without telling how, and no option or --set names the method."""
+        speculation = self.tables.get("speculation", {}) if self.tables is not None else {}
+        if self.kind == "server" and not given and speculation and "method" not in speculation:
+            raise InputError(
+                f"the server speculates ({speculation.get('num_speculative_tokens', 'k not known')} draft tokens) but "
+                "does not say speculation.method; allowed: --method NAME, or --set speculation.method=NAME"
+            )
 
 
 def expand(source: str, launch: str | None = None, version: str | None = None) -> Expanded:
-    """The deployment behind `source`: the path of a TOML file, or a launch command, unit, compose file or manifest.
+    """The deployment behind `source`: a TOML file, a launch command, unit, compose file or manifest, a server's URL.
 
     `launch` names one where the source holds several; `version` is the engine's where nothing else states it.
     `[engine] launch` inside a TOML file is expanded as well; keys written beside it must agree with what it says.
     """
     if source.startswith(("http://", "https://")):
-        raise InputError(f"{source}: a running server is not read yet; allowed: its launch command, or a TOML file")
+        return _of_server(source, launch, version)
     if not source.endswith(".toml"):
         from validate.launch.deployment_keys import deployment_from_launch, looks_like_launch
 
@@ -56,6 +67,18 @@ def expand(source: str, launch: str | None = None, version: str | None = None) -
     if launch is not None and Path(source).exists():  # else the loader says so
         raise InputError(f"--launch: got {launch!r}, but {source} holds no launch; allowed: without --launch")
     return Expanded(source)
+
+
+def _of_server(url: str, launch: str | None, version: str | None) -> Expanded:
+    """The deployment that a running server stands for, as far as it tells."""
+    from validate.launch.known import API_KEY_VARIABLE
+    from validate.launch.server_keys import deployment_from_server  # requests: only where there is a server
+
+    if launch is not None:
+        raise InputError(f"--launch: got {launch!r}, but a server is one launch; allowed: without --launch")
+    keys = deployment_from_server(url, os.environ.get(API_KEY_VARIABLE), version)
+    tables = {name: dict(table) for name, table in keys.tables.items()}
+    return Expanded(url, tables, tuple(keys.notes), "server")
 
 
 def stated(overrides: Sequence[str], key: str) -> str | None:

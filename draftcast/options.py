@@ -62,6 +62,7 @@ class Request:
         expanded = expand(self.source, self.launch, stated(overrides, "engine.version"))
         for key, option in (("hardware.gpu", "--gpu"), ("model.config", "--model")):
             expanded.require(key, any(item.startswith(f"{key}=") for item in overrides), option)
+        expanded.require_method(any(item.startswith("speculation.method=") for item in overrides))
         deployment = load_deployment(expanded.source, overrides, expanded.notes)
         return deployment if self.profile is None else self._with_profile(deployment, self.profile)
 

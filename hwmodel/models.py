@@ -12,7 +12,7 @@ from hwmodel.hf.fields import one_line, shown
 from hwmodel.hf.shape import shape_from_config
 from hwmodel.specs import ModelShape
 
-__all__ = ["load_model", "model_names", "published", "shape_from_config"]
+__all__ = ["attention_kind", "load_model", "model_names", "published", "shape_from_config"]
 
 _CARDS = Path(__file__).parent / "data" / "models"
 _MAX_CONFIG_BYTES = 20_000_000  # the largest config.json met has some 100 kB
@@ -52,6 +52,16 @@ def load_model(name_or_path: str) -> ModelShape:
     if path.suffix == ".toml":
         return _from_card(path, path.stem)
     return shape_from_config(_with_older_quantization(_json(path), path.parent), _model_name(path), str(path))
+
+
+def attention_kind(shape: ModelShape) -> str:
+    """`mla`, `gqa`, `hybrid` or `sparse`, as engine modes distinguish them."""
+    kinds = {x.attention.kind for x in shape.layers}
+    if "linear" in kinds:
+        return "hybrid"
+    if any(x.attention.indexer_elements_per_token or x.attention.selected_tokens for x in shape.layers):
+        return "sparse"
+    return "mla" if "mla" in kinds else "gqa"
 
 
 def published(name: str) -> Mapping[str, Any]:

@@ -17,7 +17,7 @@ from hwmodel.engine.records import EngineMode, EngineRequest
 from hwmodel.errors import InputError
 from hwmodel.gpus import load_gpu
 from hwmodel.interconnects import NVLINK_CLASSES
-from hwmodel.models import load_model
+from hwmodel.models import attention_kind, load_model
 from hwmodel.rank import Parallelism, RankWork, rank_work
 from hwmodel.records import dataclass
 from hwmodel.specs import Gpu, ModelShape
@@ -315,16 +315,6 @@ def resolve_priors(deployment: Deployment, machine: Machine, shape: ModelShape) 
 def _dense_format(shape: ModelShape) -> str:
     """Arithmetic of the dense layers: FP8 models multiply in FP8, weight-only formats in BF16."""
     return "fp8" if shape.quantization == "fp8" else "bf16"
-
-
-def attention_kind(shape: ModelShape) -> str:
-    """`mla`, `gqa`, `hybrid` or `sparse`, as engine modes distinguish them."""
-    kinds = {x.attention.kind for x in shape.layers}
-    if "linear" in kinds:
-        return "hybrid"
-    if any(x.attention.indexer_elements_per_token or x.attention.selected_tokens for x in shape.layers):
-        return "sparse"
-    return "mla" if "mla" in kinds else "gqa"
 
 
 def _request(deployment: Deployment, gpu: Gpu, shape: ModelShape, num_speculative_tokens: int) -> EngineRequest:

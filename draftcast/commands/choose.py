@@ -24,7 +24,8 @@ def command(
 ) -> None:
     """The grid of draft lengths and concurrencies, and what to deploy.
 
-    DEPLOYMENT is a TOML file, or a launch: a command in quotes, a systemd unit, a compose file, a manifest.
+    DEPLOYMENT is a TOML file, or a launch: a command in quotes, a systemd unit, a compose file, a manifest, or the URL
+    of a running server, whose key is taken from the environment variable DRAFTCAST_API_KEY.
     """
     from draftcast import api
 

@@ -14,7 +14,8 @@ from draftcast.output import show
 def command(request: Request, num_speculative_tokens: int | None, concurrency: int | None, method: str | None) -> None:
     """One speculative configuration against its baseline, part by part.
 
-    DEPLOYMENT is a TOML file, or a launch: a command in quotes, a systemd unit, a compose file, a manifest.
+    DEPLOYMENT is a TOML file, or a launch: a command in quotes, a systemd unit, a compose file, a manifest, or the URL
+    of a running server, whose key is taken from the environment variable DRAFTCAST_API_KEY.
     """
     from draftcast import api
 

@@ -1,6 +1,8 @@
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from loopback import Answer, serving
 
 from draftcast import load
 from draftcast.expand import Expanded, expand, stated
@@ -155,6 +157,44 @@ def test_a_gpu_and_a_model_given_to_load_win_over_the_launch() -> None:
     assert deployment.engine.max_num_seqs == 64
 
 
-def test_a_running_server_is_refused_with_what_to_give_instead() -> None:
-    with pytest.raises(InputError, match="a running server is not read yet; allowed: its launch command"):
-        expand("http://127.0.0.1:8000")
+SERVER = Path(__file__).parent.parent / "data"
+
+
+@pytest.fixture
+def server() -> Iterator[str]:
+    """The URL of a server that answers as vLLM 0.20.2 with n-gram drafts did."""
+    answers: dict[str, Answer] = {
+        "/version": (200, '{"version": "0.20.2"}'),
+        "/v1/models": (200, '{"data": [{"id": "m", "root": "moonshotai/Kimi-K2.5", "owned_by": "vllm"}]}'),
+        "/metrics": (200, (SERVER / "measurements" / "metrics_v0.20.2_ngram_k5_sparse.txt").read_text()),
+    }
+    with serving(answers) as url:
+        yield url
+
+
+def test_a_running_server_is_a_deployment(server: str) -> None:
+    deployment = load(f"{server}/v1", ["speculation.method=ngram"], gpu="h200")
+    assert deployment.model.config == "kimi-k2.5-int4"
+    assert deployment.engine.version == "0.20.2"
+    assert deployment.speculation.num_speculative_tokens == 5
+    assert deployment.speculation.acceptance is not None
+    assert deployment.speculation.acceptance.form == "counters"
+    assert any("inferred" in note for note in deployment.notes)
+
+
+def test_what_a_server_does_not_say_is_asked_for(server: str) -> None:
+    with pytest.raises(InputError, match=r"the server speculates \(5 draft tokens\) but does not say .*--method NAME"):
+        load(server, gpu="h200")
+    with pytest.raises(InputError, match=r"the server does not say hardware\.gpu; allowed: --gpu NAME"):
+        expand(server).require("hardware.gpu", False, "--gpu")
+    with pytest.raises(InputError, match="a server is one launch"):
+        expand(server, "z")
+
+
+def test_a_server_that_is_gone_is_one_line() -> None:
+    with serving({}) as url:
+        pass
+    with pytest.raises(
+        InputError, match="connection refused; allowed: the base URL of a running vLLM or SGLang server"
+    ):
+        expand(url)

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from validate.launch.arguments import Arguments, human_readable_int, parse_vllm
+from validate.launch.findings import Place
 from validate.launch.json_value import corrected, read_value
 from validate.launch.settings import vllm_settings
 from validate.launch.sglang_arguments import parse_sglang, sglang_settings, sglang_speculation
@@ -266,9 +267,9 @@ CONFIGS = st.dictionaries(
 
 @given(CONFIGS)
 def test_a_correction_reaches_the_engine_unchanged(config: dict[str, str]) -> None:
-    shell = literal_words(corrected("shell", config))
+    shell = literal_words(corrected(Place("shell"), config))
     assert json.loads(shell[1]) == config
-    systemd = split_words(corrected("systemd", config).replace("%%", "%").replace("$$", "$")).words
+    systemd = split_words(corrected(Place("systemd"), config).replace("%%", "%").replace("$$", "$")).words
     assert json.loads(systemd[1]) == config
 
 
@@ -283,13 +284,13 @@ def test_no_value_breaks_the_diagnosis(value: str) -> None:
 def test_no_words_break_the_parsers(words: list[str]) -> None:
     vllm_settings(parsed(*words), {})
     arguments = parse_sglang(words)
-    sglang_speculation(arguments, sglang_settings(arguments), arguments.findings)
+    sglang_speculation(arguments, sglang_settings(arguments))
 
 
 def sglang(*words: str) -> tuple[dict[str, object] | None, list[str], object]:
     arguments = parse_sglang(words)
     settings = sglang_settings(arguments)
-    config = sglang_speculation(arguments, settings, arguments.findings)
+    config = sglang_speculation(arguments, settings)
     return config, [finding.code for finding in arguments.findings], settings
 
 
@@ -330,7 +331,7 @@ def test_sglang_steps_become_draft_tokens() -> None:
         "method": "eagle", "algorithm": "EAGLE", "model": "d", "num_steps": 3, "eagle_topk": 1, "num_draft_tokens": 4,
         "num_speculative_tokens": 3,
     }  # fmt: skip
-    assert found == ["num-draft-tokens-forced"]
+    assert found == ["num-draft-tokens-forced", "running-requests-lowered"]
 
 
 @pytest.mark.parametrize(

@@ -165,6 +165,89 @@ def test_docker_entrypoint_and_name_are_honoured() -> None:
     assert (found[0].name, found[0].argv) == ("llm", ("vllm", "serve", "m", "-tp", "2"))
 
 
+def codes(text: str) -> list[str]:
+    return [finding.code for launch in launches(text) for finding in launch.findings]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "vllm serve m \\\n  # a remark\n  --speculative-config x \\\n  --port 1\n",
+        "vllm serve m \\ \n  --port 1\n",
+        "vllm serve m\n  --port 1\n",
+    ],
+)
+def test_lines_that_a_command_lost_are_an_error(text: str) -> None:
+    assert codes(text) == ["lost-continuation"]
+    assert "line" in launches(text)[0].findings[0].message
+    assert codes("vllm serve m \\\n  --port 1\n") == []
+
+
+def test_the_arguments_of_a_function_reach_the_command_in_it() -> None:
+    found = launches('start() {\n  exec vllm serve "$@" --port 1\n}\nM=late\nstart "$M" --max-num-seqs 8\n')
+    assert [launch.argv for launch in found] == [("vllm", "serve", "late", "--max-num-seqs", "8", "--port", "1")]
+
+
+def test_a_function_that_nobody_calls_here_is_read_with_a_note() -> None:
+    found = launches("start() {\n  vllm serve m\n}\n")
+    assert found[0].argv == ("vllm", "serve", "m")
+    assert any("only under a condition" in note for note in found[0].notes)
+
+
+def test_a_function_that_calls_itself_ends() -> None:
+    assert len(launches("f() {\n  f\n  vllm serve m\n}\nf\n")) == 1
+
+
+def test_a_loop_starts_one_engine_for_each_item() -> None:
+    found = launches("for k in 1 3; do\n  vllm serve m --port 800$k &\ndone\n")
+    assert [launch.argv[-1] for launch in found] == ["8001", "8003"]
+
+
+def test_the_matching_branch_of_a_case_is_taken() -> None:
+    text = 'M=qwen-8b\ncase "$M" in\n  llama*) A=1 ;;\n  qwen*|glm*) A=2 ;;\n  *) A=3 ;;\nesac\nvllm serve m -tp $A\n'
+    assert launches(text)[0].argv[-1] == "2"
+
+
+def test_an_unknown_case_keeps_all_branches_and_says_so() -> None:
+    found = launches('case "$1" in\n  a) vllm serve a ;;\n  *) vllm serve b ;;\nesac\n')
+    assert [launch.argv[-1] for launch in found] == ["a", "b"]
+    assert all(any("condition" in note for note in launch.notes) for launch in found)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("""ssh -p 22 h vllm serve m --speculative-config '{"method":"mtp"}'""", "{method:mtp}"),
+        ("""ssh h "vllm serve m --speculative-config '{\\"method\\":\\"mtp\\"}'" """, '{"method":"mtp"}'),
+        ("""tmux new -d -s v "vllm serve m --speculative-config '{\\"a\\":1}'" """, '{"a":1}'),
+        ("""su - llm -c "vllm serve m --speculative-config '{\\"a\\":1}'" """, '{"a":1}'),
+    ],
+)
+def test_a_shell_behind_a_wrapper_reads_the_words_once_more(text: str, value: str) -> None:
+    assert launches(text)[0].argv[-1] == value
+
+
+def test_eval_is_counted_by_the_line_it_stands_on() -> None:
+    found = launches("A='vllm serve m'\n\neval $A\nvllm serve n\n")
+    assert [launch.name for launch in found] == ["line-3", "line-4"]
+
+
+def test_a_default_in_quotes_stays_one_word() -> None:
+    text = """vllm serve m --speculative-config ${SPEC:-'{"method": "mtp", "num_speculative_tokens": 1}'}"""
+    assert launches(text)[0].argv[-1] == '{"method": "mtp", "num_speculative_tokens": 1}'
+
+
+def test_hostile_scripts_are_stopped() -> None:
+    for text, what in (
+        ("e " + "{a,b}" * 10_000, "brace"),
+        ("f() { g; g; }\ng() { h; h; }\nh() { :; :; }\n" + "f\n" * 9_000, "commands"),
+        ("for a in 1 2 3 4 5 6 7 8 9; do " * 9 + "e" + "; done" * 9, "commands"),
+        ("case a in a) " * 200, "conditions"),
+    ):
+        with pytest.raises(MalformedSourceError, match=what):
+            script_invocations(text, {})
+
+
 @pytest.mark.parametrize(
     "text",
     ["e 'open", 'e "open', "e $(open", "e ${open", "e `open", "A=(open", "e $'open", "$(" * 50, '"${a:-' * 50],

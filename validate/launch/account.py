@@ -1,29 +1,40 @@
 """The full account of one launch: engine, version, final argument list, settings, effective speculation, findings."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from hwmodel.engine.clients import effects_on_clients
 from hwmodel.engine.versions import Version, parse_version, resolve_version
 from hwmodel.errors import InputError
 from validate.launch.arguments import Arguments, parse_vllm
-from validate.launch.files import read_beside
-from validate.launch.findings import ERROR, WARNING, Finding, Launch, MalformedSourceError
-from validate.launch.json_value import UNKNOWN, holds_unknown
+from validate.launch.config_file import with_config_file
+from validate.launch.engine_facts import Case, EngineFacts, engine_facts, engine_method
+from validate.launch.findings import WARNING, Finding, Launch
+from validate.launch.json_value import UNKNOWN, holds_unknown, is_unresolved
+from validate.launch.known import NOTHING, Known
+from validate.launch.model_facts import ModelFacts, model_facts
 from validate.launch.performance import add_performance_findings
-from validate.launch.program import SGLANG, VLLM, EngineCall, engine_call, image_version
+from validate.launch.program import SGLANG, EngineCall, engine_call, image_version
 from validate.launch.redaction import is_secret_option, redact, redact_argv, redact_text, secret_values
+from validate.launch.refusals import add_refusals
 from validate.launch.settings import Settings, vllm_settings
 from validate.launch.sglang_arguments import parse_sglang, sglang_settings, sglang_speculation
 from validate.launch.speculative import Speculation, vllm_speculation
+from validate.launch.unshelled import unshelled_findings
+
+SERVER = "server"  # the kind of an account that a running server gave, which knows no argument list
+# Variables that change how an engine runs; the others of an environment are nobody's business here.
+RELEVANT_PREFIXES = ("VLLM_", "SGLANG_", "NCCL_", "CUDA_", "HIP_", "ROCR_", "TORCH_", "PYTORCH_", "FLASHINFER_", "RAY_")
 
 
 @dataclass(slots=True)
 class Account:
-    """What a launch starts, credentials hidden. `speculation` is None when off or broken, `version` when not stated.
+    """What a launch starts, credentials hidden. `speculation` is None when off or broken, `version` when not known.
 
     `speculation_written` is the same without the engine's defaults, None where `speculation` is; values that only the
-    environment knows are left out of both.
+    environment knows are left out of both. `stated_version` is what the launch itself says, `options` are the options
+    that take effect by their full names, `inferred` says of a fact why it is taken for one.
     """
 
     name: str
@@ -37,47 +48,82 @@ class Account:
     speculation_written: dict[str, Any] | None = None
     notes: list[str] = field(default_factory=list)
     secrets: tuple[str, ...] = ()
+    stated_version: str | None = None
+    options: dict[str, Any] = field(default_factory=dict)
+    environment: dict[str, str] = field(default_factory=dict)
+    facts: EngineFacts | None = None
+    model: ModelFacts = field(default_factory=ModelFacts)
+    inferred: dict[str, str] = field(default_factory=dict)
+    server: dict[str, Any] | None = None  # the state of a running one: cache, load, acceptance counters
 
 
-def account_for(launch: Launch, version_elsewhere: str | None = None) -> Account:
-    """The account of a launch whose argument list starts an engine.
+@dataclass(slots=True)
+class _Reading:
+    """What the words of one engine came to."""
 
-    `version_elsewhere` is the engine's version as the user states it, for a launch that names none.
-    """
+    settings: Settings
+    speculation: dict[str, Any] | None
+    written: dict[str, Any]
+    options: dict[str, Any]
+    facts: EngineFacts | None = None
+
+
+def account_for(launch: Launch, known: Known = NOTHING) -> Account:
+    """The account of a launch whose argument list starts an engine; `known` is what the user says beside it."""
     call = engine_call(launch.argv)
     assert call is not None  # `sources.find_launches` yields nothing else
     stated = launch.version or image_version(launch.image)
-    version_text = stated or version_elsewhere
-    version, notes = _version(call.engine, version_text)
-    findings = list(launch.findings)
-    argv = _with_config_file(launch, call, version if version_text else None, findings)
+    version_text = known.version or stated
+    version, notes = facts_version(call.engine, version_text)
+    if known.version and stated and known.version != stated:
+        notes = (*notes, f"the launch itself says {call.engine} {stated}; {known.version} is taken as stated")
+    findings = [*launch.findings, *unshelled_findings(launch)]
+    argv = with_config_file(launch, call, version if version_text else None, findings)
     words = argv[call.program_words :]
     if call.engine == SGLANG:
-        settings, speculation = _sglang(words, findings)
-        written = {key: value for key, value in (speculation or {}).items() if key == "model"}
+        model = ModelFacts()
+        reading = _sglang(words, version, findings)
     else:
-        case = Speculation(launch.kind, version, version_text is not None, Settings())
-        settings, speculation = _vllm(words, call, case, launch, findings)
-        written = case.written
+        case = Speculation(launch.place, version, version_text is not None, Settings(), gpu=known.gpu)
+        reading = _vllm(words, call, case, launch, known)
+        findings += case.findings
+        model = case.model
+    findings += _client_findings(call.engine, version, reading)
     secrets = secret_values(argv, launch.environment) + launch.secrets
     findings += _secrets_in_argv(argv)
     return Account(
-        launch.name,
-        launch.kind,
-        call.engine,
-        stated,
-        redact_argv(argv, secrets),
-        settings,
-        _shown(speculation, secrets),
-        [_redacted(finding, secrets) for finding in dict.fromkeys(findings)],
-        None if speculation is None else _known(written, secrets),
-        [redact_text(note, secrets) for note in dict.fromkeys((*launch.notes, *notes))],
-        secrets,
+        name=launch.name,
+        kind=launch.kind,
+        engine=call.engine,
+        version=version_text,
+        argv=redact_argv(argv, secrets),
+        settings=reading.settings,
+        speculation=_shown(reading.speculation, secrets),
+        findings=[_redacted(finding, secrets) for finding in dict.fromkeys(findings)],
+        speculation_written=None if reading.speculation is None else _known(reading.written, secrets),
+        notes=[redact_text(note, secrets) for note in dict.fromkeys((*launch.notes, *notes))],
+        secrets=secrets,
+        stated_version=stated,
+        options=_without_secrets(reading.options, secrets),
+        environment=_relevant(launch.environment, secrets),
+        facts=reading.facts,
+        model=model,
+        inferred=_unread_speculation(reading),
     )
 
 
-def _version(engine: str, text: str | None) -> tuple[Version, tuple[str, ...]]:
-    """(version whose facts apply, notes where that is an assumption)."""
+def _unread_speculation(reading: _Reading) -> dict[str, str]:
+    """Why there is no speculative configuration although the launch gives one; empty where it is simply off."""
+    text = reading.options.get("speculative-config")
+    if reading.speculation is not None or not isinstance(text, str):
+        return {}
+    if is_unresolved(text):
+        return {"speculative_config": "unknown: only the environment knows the value of --speculative-config"}
+    return {"speculative_config": "unusable: what reaches the engine is no configuration, see the findings"}
+
+
+def facts_version(engine: str, text: str | None) -> tuple[Version, tuple[str, ...]]:
+    """(version whose facts apply, notes where that is an assumption); a text that is no version counts as none."""
     try:
         if text is not None:
             parse_version(text)
@@ -86,18 +132,27 @@ def _version(engine: str, text: str | None) -> tuple[Version, tuple[str, ...]]:
         return resolve_version(engine, None)
 
 
-def _vllm(
-    words: Sequence[str], call: EngineCall, case: Speculation, launch: Launch, findings: list[Finding]
-) -> tuple[Settings, dict[str, Any] | None]:
-    arguments = parse_vllm(words, case.version, is_serve=call.is_serve_command)
-    settings = vllm_settings(arguments, launch.environment)
-    case.settings = settings
+def _vllm(words: Sequence[str], call: EngineCall, case: Speculation, launch: Launch, known: Known) -> _Reading:
+    arguments = parse_vllm(words, case.version, is_serve=call.is_serve_command, place=launch.place)
+    settings = vllm_settings(arguments, launch.environment, case.version)
+    case.settings, case.options = settings, arguments.options
+    case.model = model_facts(settings.model, known.model, launch.folder, launch.root)
+    case.findings += [*arguments.findings, *settings.findings]
     config = vllm_speculation(case, arguments)
     if config is not None:
         add_performance_findings(case, config)
-    findings += [*arguments.findings, *settings.findings, *case.findings]
-    findings += _missing_model(settings, call, arguments, launch)
-    return settings, config
+        add_refusals(case, config)
+    case.findings += _missing_model(settings, call, arguments, launch)
+    return _Reading(settings, config, case.written, arguments.options, _facts(case, config))
+
+
+def _facts(case: Speculation, config: dict[str, Any] | None) -> EngineFacts | None:
+    method = engine_method(config)
+    length = (config or {}).get("num_speculative_tokens")
+    if method is None or (config is not None and not isinstance(length, int)):
+        return None
+    parallel = (config or {}).get("parallel_drafting") is True
+    return engine_facts(Case(case.version, case.settings, method, length or 0, case.gpu, case.model.shape, parallel))
 
 
 def _missing_model(settings: Settings, call: EngineCall, arguments: Arguments, launch: Launch) -> list[Finding]:
@@ -109,53 +164,27 @@ def _missing_model(settings: Settings, call: EngineCall, arguments: Arguments, l
     ]
 
 
-def _sglang(words: Sequence[str], findings: list[Finding]) -> tuple[Settings, dict[str, Any] | None]:
+def _sglang(words: Sequence[str], version: Version, findings: list[Finding]) -> _Reading:
     arguments = parse_sglang(words)
     settings = sglang_settings(arguments)
-    config = sglang_speculation(arguments, settings, arguments.findings)
+    config = sglang_speculation(arguments, settings, version)
     findings += [*arguments.findings, *settings.findings]
-    return settings, config
+    written = {key: value for key, value in (config or {}).items() if key == "model"}
+    return _Reading(settings, config, written, arguments.options)
 
 
-def _with_config_file(launch: Launch, call: EngineCall, version: Version | None, findings: list[Finding]) -> list[str]:
-    """The argument list with `--config FILE` replaced by the words of the file, put before those already there."""
-    argv = list(launch.argv)
-    words = argv[call.program_words :]
-    if call.engine != VLLM:
-        return argv
-    attached = next((word for word in words if word.startswith("--config=")), None)
-    if attached is not None:
-        text = (
-            f"{attached}: vLLM reads the file only when it stands as a word of its "
-            "own; like this it is silently ignored"
-        )
-        findings.append(Finding(ERROR, "config-file-ignored", text, attached.replace("=", " ", 1)))
-    if "--config" not in words:
-        return argv
-    position = words.index("--config")
-    name = words[position + 1] if position + 1 < len(words) else ""
-    text_of_file = read_beside(name, launch.folder) if name else None
-    if text_of_file is None:
-        text = (
-            f"the --config file {name!r} cannot be read here: what it sets is unknown"
-            if name
-            else "--config names no file"
-        )
-        findings.append(Finding(WARNING if name else ERROR, "config-file-unreadable", text))
-        return argv
-    # Imported here alone: PyYAML costs start-up time, and most launches need none.
-    from validate.launch.vllm_config import config_words
-
-    try:
-        added, faults = config_words(text_of_file, version)
-    except MalformedSourceError as error:
-        findings.append(Finding(ERROR, "config-file-malformed", f"--config {name}: {error}"))
-        return argv
-    findings += faults
-    rest = words[:position] + words[position + 2 :]
-    # The model comes first for `vllm serve`; the file's words follow it, so that the command line wins.
-    model = 1 if call.is_serve_command and rest[:1] and not rest[0].startswith("-") else 0
-    return [*argv[: call.program_words], *rest[:model], *added, *rest[model:]]
+def _client_findings(engine: str, version: Version, reading: _Reading) -> list[Finding]:
+    """What clients of the server notice of the speculation that is on."""
+    method = engine_method(reading.speculation)
+    if reading.speculation is None or method is None:
+        return []
+    runner = (reading.facts.model_runner if reading.facts else None) or "v1"
+    given = reading.settings.max_num_seqs is not None
+    return [
+        Finding(effect.severity, effect.code, effect.text)
+        for effect in effects_on_clients(engine, version, method, runner)
+        if effect.code and not (given and effect.code == "client-running-requests")
+    ]
 
 
 def _secrets_in_argv(argv: Sequence[str]) -> list[Finding]:
@@ -164,11 +193,25 @@ def _secrets_in_argv(argv: Sequence[str]) -> list[Finding]:
         Finding(
             WARNING,
             "secret-in-argv",
-            f"{option} puts a credential on the command line, where every user of the machine can read it",
+            f"a credential stands on the command line, where every user of the machine can read it: {option}",
             "set it in the environment (VLLM_API_KEY, HF_TOKEN) instead",
         )
         for option in options
     ]
+
+
+def _relevant(environment: Mapping[str, str], secrets: tuple[str, ...]) -> dict[str, str]:
+    """The variables that change how the engine runs, credentials hidden."""
+    kept = {name: value for name, value in sorted(environment.items()) if name.startswith(RELEVANT_PREFIXES)}
+    redacted: dict[str, str] = redact(kept, secrets)
+    return {name: value for name, value in redacted.items() if kept[name] not in secrets}
+
+
+def _without_secrets(options: dict[str, Any], secrets: tuple[str, ...]) -> dict[str, Any]:
+    redacted: dict[str, Any] = redact(
+        {name: value for name, value in options.items() if not is_secret_option("--" + name)}, secrets
+    )
+    return redacted
 
 
 def _shown(speculation: dict[str, Any] | None, secrets: tuple[str, ...]) -> dict[str, Any] | None:

@@ -12,7 +12,8 @@ from difflib import get_close_matches
 from typing import Any
 
 from hwmodel.engine.versions import Version, format_version
-from validate.launch.findings import ERROR, INFO, UNREAD, WARNING, Finding
+from validate.launch.findings import ERROR, INFO, SHELL, UNREAD, WARNING, Finding, Place
+from validate.launch.json_value import corrected, is_unresolved, read_value
 from validate.launch.systemd_words import excerpt
 from validate.launch.vllm_options import (
     DOTTED_FIRST,
@@ -32,7 +33,7 @@ TYPO_LIKENESS = 0.88  # how alike an unknown option must be to a known one to be
 _HUMAN = re.compile(r"(\d+(?:\.\d+)?)([kKmMgGtT]?)")
 _DECIMAL = {"k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 _BINARY = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
-_PLACEHOLDER = re.compile(r"\$(?:\{[^}]*\}|\w+|\([^)]*\))")
+_MAX_PATH = 50  # levels of a dotted argument; a configuration has three
 _SPECULATIVE = "speculative-config"
 
 
@@ -49,8 +50,10 @@ class Arguments:
     dotted: set[str] = field(default_factory=set)
     discarded_json: str | None = None  # a --speculative-config JSON that dotted arguments replaced
     findings: list[Finding] = field(default_factory=list)
+    unrecognized: list[str] = field(default_factory=list)  # words that belong to nothing
     after_speculative: list[str] = field(default_factory=list)  # stray words right behind the value: split JSON
     speculative_texts: list[str] = field(default_factory=list)  # every value of --speculative-config, in order
+    place: Place = SHELL  # where the words stand: decides how corrections are written
 
 
 def human_readable_int(text: str) -> int | None:
@@ -68,9 +71,9 @@ def human_readable_int(text: str) -> int | None:
     return None if "." in number else int(number) * _BINARY.get(suffix, 1)
 
 
-def parse_vllm(words: Sequence[str], version: Version, *, is_serve: bool) -> Arguments:
-    """The effective options of the words after the program."""
-    arguments = Arguments()
+def parse_vllm(words: Sequence[str], version: Version, *, is_serve: bool, place: Place = SHELL) -> Arguments:
+    """The effective options of the words after the program; `place` is where they stand, for corrections."""
+    arguments = Arguments(place=place)
     processed = _merge_dotted([_normalised(word) for word in words], version, arguments)
     position = 0
     count: Counter[str] = Counter()
@@ -87,7 +90,20 @@ def parse_vllm(words: Sequence[str], version: Version, *, is_serve: bool) -> Arg
             _positional(word, previous, arguments, is_serve=is_serve)
             position += 1
     _repeated(count, arguments)
+    _unrecognized(arguments, is_serve=is_serve)
     return arguments
+
+
+def _unrecognized(arguments: Arguments, *, is_serve: bool) -> None:
+    """One finding for all words that argparse would list as unrecognised."""
+    words = arguments.unrecognized
+    if not words:
+        return
+    text = f"vLLM stops with 'unrecognized arguments: {excerpt(' '.join(words))}'"
+    first_is_model = not is_serve and "model" not in arguments.options and len(words) == 1
+    fix = f"--model {words[0]}" if first_is_model else None
+    where = ": the server module takes the model as --model" if first_is_model else ""
+    arguments.findings.append(Finding(ERROR, "unrecognized-argument", text + where, fix))
 
 
 def _normalised(word: str) -> str:
@@ -115,7 +131,8 @@ def _merge_dotted(words: list[str], version: Version, arguments: Arguments) -> l
         word = words[position]
         position += 1
         name, equals, value = word.partition("=")
-        if not word.startswith("-") or "." not in name or " " in name or not re.match(r"--?[A-Za-z]", name):
+        is_dotted = re.match(r"--?[A-Za-z]", name) is not None and 0 < name.count(".") <= _MAX_PATH
+        if not is_dotted or " " in name:
             kept.append(word)
             continue
         if not equals:
@@ -175,16 +192,15 @@ def _report_dotted(
             f"dotted {key}.* arguments do not merge with the JSON of "
             f"{whole[-1].split('=', 1)[0]}: they replace it, the JSON is discarded"
         )
-        arguments.findings.append(Finding(ERROR, "json-discarded-by-dotted", text, _merged_fix(value, merged[key])))
+        fix = _merged_fix(value, merged[key], arguments.place)
+        arguments.findings.append(Finding(ERROR, "json-discarded-by-dotted", text, fix))
     others = [other for other in merged if other != key and _canonical(other) == name]
     if others and list(merged).index(key) == len(merged) - 1:
         text = f"{others[0]}.* and {key}.* are two groups: the last one, {key}.*, replaces the other"
         both: dict[str, Any] = {}
         for other in (*others, key):
             both |= merged[other]
-        arguments.findings.append(
-            Finding(ERROR, "dotted-groups-conflict", text, f"--speculative-config '{json.dumps(both)}'")
-        )
+        arguments.findings.append(Finding(ERROR, "dotted-groups-conflict", text, corrected(arguments.place, both)))
 
 
 def _value_of(words: list[str], option: str) -> str:
@@ -194,12 +210,12 @@ def _value_of(words: list[str], option: str) -> str:
     return words[position + 1] if position + 1 < len(words) else ""
 
 
-def _merged_fix(value: str, dotted: dict[str, Any]) -> str | None:
+def _merged_fix(value: str, dotted: dict[str, Any], place: Place) -> str | None:
     try:
         content = json.loads(value)
     except (ValueError, RecursionError):
         return None
-    return f"--speculative-config '{json.dumps(content | dotted)}'" if isinstance(content, dict) else None
+    return corrected(place, content | dotted) if isinstance(content, dict) else None
 
 
 def _canonical(option: str) -> str | None:
@@ -316,10 +332,11 @@ def _store(written: str, name: str, value: Any, version: Version, arguments: Arg
 
 def _positional(word: str, previous: str, arguments: Arguments, *, is_serve: bool) -> None:
     """A word that belongs to no option: the model for `vllm serve`, else something argparse does not recognise."""
-    if is_serve and not arguments.positionals and previous != _SPECULATIVE and not word.startswith((" ", "--")):
+    behind_json = previous == _SPECULATIVE and not _is_complete(arguments.speculative_texts)
+    if is_serve and not arguments.positionals and not behind_json and not word.startswith((" ", "--")):
         arguments.positionals.append(word)
         return
-    if _PLACEHOLDER.fullmatch(word) or not word.strip():
+    if is_unresolved(word) or not word.strip():
         return
     flag = re.match(r"(--?[\w.\-]+)[ \t]+(\S.*)", word, re.DOTALL)
     if flag:
@@ -331,16 +348,15 @@ def _positional(word: str, previous: str, arguments: Arguments, *, is_serve: boo
             "backslash in a folded text leaves one behind)"
         )
         arguments.findings.append(Finding(ERROR, "escaped-blank", text, word.strip()))
-    elif previous == _SPECULATIVE:
+    elif behind_json:
         arguments.after_speculative.append(word)
     elif previous in KINDS or not previous:
-        where = (
-            "the server module takes the model as --model" if not is_serve and not previous else "no option takes it"
-        )
-        text = f"{excerpt(word)!r} is not recognised: {where}; vLLM stops with 'unrecognized arguments'"
-        arguments.findings.append(
-            Finding(ERROR, "unrecognized-argument", text, f"--model {word}" if not previous else None)
-        )
+        arguments.unrecognized.append(word)
+
+
+def _is_complete(texts: list[str]) -> bool:
+    """Whether the last value of --speculative-config is an object as it stands, so that no piece of it can follow."""
+    return bool(texts) and read_value(texts[-1]).content is not None
 
 
 def _repeated(count: Counter[str], arguments: Arguments) -> None:

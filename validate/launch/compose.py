@@ -6,15 +6,17 @@ from typing import Any
 
 from validate.launch.compose_words import interpolate, split_command
 from validate.launch.containers import container_launches, item_text, not_a_text
+from validate.launch.dotenv import read_dotenv
 from validate.launch.files import read_beside
 from validate.launch.findings import ERROR, WARNING, Finding, Launch
-from validate.launch.systemd_words import excerpt, split_environment_file
+from validate.launch.redaction import is_secret_variable
+from validate.launch.systemd_words import excerpt
 
 
 def read_compose(content: Mapping[str, Any], folder: Path | None = None) -> list[Launch]:
     """The engine launches of a parsed compose file, one or more per service; `.env` beside it feeds interpolation."""
     services = content.get("services")
-    variables = split_environment_file(read_beside(".env", folder) or "") if folder else {}
+    variables = read_dotenv(read_beside(".env", folder) or "") if folder else {}
     launches: list[Launch] = []
     for name, service in services.items() if isinstance(services, dict) else ():
         if isinstance(service, dict):
@@ -46,6 +48,7 @@ class _Service:
             self._environment(),
             image=self._text(image) if isinstance(image, str) else None,
             folder=self.folder,
+            in_text=isinstance(self.content.get("command"), str),
             findings=(*self.findings, *(_unset(name) for name in dict.fromkeys(self.unset))),
         )
         return container_launches(launch, entrypoint, command)
@@ -80,7 +83,7 @@ class _Service:
         for file in [files] if isinstance(files, str | dict) else files:
             path = file.get("path") if isinstance(file, dict) else file
             text = read_beside(path, self.folder) if isinstance(path, str) else None
-            variables |= split_environment_file(text) if text is not None else {}
+            variables |= read_dotenv(text) if text is not None else {}
         given = self.content.get("environment") or {}
         if isinstance(given, dict):
             pairs = [(key, value) for key, value in given.items() if value is not None]
@@ -99,4 +102,5 @@ def _unset(name: str) -> Finding:
     message = (
         f"${name} has no default and is not in .env: compose takes it from its own environment, or puts an empty text"
     )
-    return Finding(WARNING, "unresolved-variable", message, f"${{{name}:-default}}")
+    fix = None if is_secret_variable(name) else f"${{{name}:-default}}"
+    return Finding(WARNING, "unresolved-variable", message, fix)

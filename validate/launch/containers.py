@@ -6,7 +6,9 @@ from dataclasses import replace
 
 from validate.launch.findings import ERROR, Finding, Launch
 from validate.launch.program import VLLM, image_engine, image_entrypoint
-from validate.launch.unwrap import resolve
+from validate.launch.systemd_words import excerpt
+from validate.launch.unwrap import launches_of_script, resolve
+from validate.launch.variables import is_worker_image, worker_launch
 
 
 def container_launches(launch: Launch, entrypoint: Sequence[str] | None, command: Sequence[str] | None) -> list[Launch]:
@@ -15,6 +17,11 @@ def container_launches(launch: Launch, entrypoint: Sequence[str] | None, command
     An image of unknown entrypoint counts when its command starts an engine, or alone looks like vLLM's arguments.
     """
     words = tuple(command or ())
+    in_one_item = _command_in_one_item(launch, (*(entrypoint or ()), *words))
+    if in_one_item:
+        return in_one_item
+    if is_worker_image(launch.image) and not entrypoint and not words:
+        return [worker_launch(launch)]
     if entrypoint is not None:
         return resolve(replace(launch, argv=(*entrypoint, *words)))
     start = image_entrypoint(launch.image)
@@ -26,6 +33,15 @@ def container_launches(launch: Launch, entrypoint: Sequence[str] | None, command
     if not found and (looks_like_vllm_arguments(words, launch.image is None) or image_engine(launch.image) == VLLM):
         found = resolve(replace(launch, argv=(VLLM, "serve", *words)))
     return found
+
+
+def _command_in_one_item(launch: Launch, words: Sequence[str]) -> list[Launch]:
+    """The launch of a command that stands whole in the first item of a list: no program has such a name."""
+    if not words or not re.search(r"\s", words[0]) or ("vllm" not in words[0] and "sglang" not in words[0]):
+        return []
+    text = f"the whole command is one item, so a program named {excerpt(words[0])!r} is looked for, and not found"
+    finding = Finding(ERROR, "command-in-one-item", text, "[sh, -c, '...'], or one item for each word")
+    return launches_of_script(replace(launch, findings=(*launch.findings, finding)), words[0])
 
 
 def _entrypoint_precedes(start: Sequence[str], words: Sequence[str], kind: str) -> Finding:

@@ -1,16 +1,15 @@
 """A launch text as keys of the deployment file, so that `predict` and `choose` can take one in its place."""
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from pathlib import Path
 from typing import Any
 
 from hwmodel.errors import InputError, UnknownNameError
-from hwmodel.models import model_names
 from validate.launch.account import Account, account_for
-from validate.launch.findings import UNREAD, WARNING, Finding, Launch, first_error
+from validate.launch.findings import UNREAD, WARNING, Finding, Launch, first_error, one_line
+from validate.launch.known import Known
+from validate.launch.model_names import card_for, local_config
 from validate.launch.redaction import redact, redact_text
 from validate.launch.sources import find_launches, looks_like_launch, names_of
 from validate.launch.speculative_keys import MTP_ALIASES
@@ -21,11 +20,6 @@ _ENGINE_KEYS = (
     "gpu_memory_utilization", "block_size", "kv_cache_dtype", "attention_backend", "cudagraph_mode",
     "cudagraph_capture_sizes", "async_scheduling", "model_runner", "enforce_eager",
 )  # fmt: skip
-# How a checkpoint's name says its quantization, as the cards' names do; tried in this order after the name itself.
-_QUANTIZATIONS = ("fp8", "nvfp4", "int4", "mxfp4", "int8", "bf16")
-_NAME_MARKS = {"awq": "int4", "gptq": "int4", "w4a16": "int4", "fp4": "nvfp4"}
-# Tuned variants and release months share the shape of their base model.
-_VARIANT = re.compile(r"-(?:instruct|thinking|chat|base|it|hf|\d{4})(?=-|$)")
 
 
 @dataclass(slots=True)
@@ -47,11 +41,15 @@ def deployment_from_launch(
     Several launches need `name`. `version` is the engine's where the launch does not state it.
     """
     launch = _chosen(text_or_path, name)
-    account = account_for(launch, version)
+    return keys_of_account(account_for(launch, Known(version=version)), launch)
+
+
+def keys_of_account(account: Account, launch: Launch | None = None) -> LaunchKeys:
+    """The keys that an account stands for; `launch` says where a local checkpoint would lie."""
     error = first_error(account.findings)
     if error is not None:
         fix = f"; write {error.fix}" if error.fix else ""
-        raise InputError(f"launch '{account.name}' [{error.code}]: {error.message}{fix}")
+        raise InputError(one_line(f"launch '{account.name}' [{error.code}]: {error.message}{fix}"))
     keys = LaunchKeys(
         findings=account.findings, notes=_notes(account), model_name=account.settings.model, name=account.name
     )
@@ -68,8 +66,13 @@ def deployment_from_launch(
 
 def _notes(account: Account) -> list[str]:
     """What to say about the launch: the assumptions behind its account, then its warnings."""
-    told = (finding for finding in account.findings if finding.severity == WARNING or finding.code == UNREAD)
+    told = (finding for finding in account.findings if _is_told(finding))
     return [*account.notes, *(f"launch: {finding.message}" for finding in told)]
+
+
+def _is_told(finding: Finding) -> bool:
+    """Warnings and options that were not read; what clients notice is said by the prediction itself."""
+    return (finding.severity == WARNING or finding.code == UNREAD) and not finding.code.startswith("client-")
 
 
 def _chosen(source: str | Sequence[str], name: str | None) -> Launch:
@@ -95,8 +98,8 @@ def _chosen(source: str | Sequence[str], name: str | None) -> Launch:
 
 def _engine(account: Account) -> dict[str, object]:
     table: dict[str, object] = {"name": account.engine}
-    if account.version:
-        table["version"] = account.version
+    if account.stated_version:
+        table["version"] = account.stated_version
     for key in _ENGINE_KEYS:
         value = getattr(account.settings, key)
         if value is not None:
@@ -108,8 +111,8 @@ def _speculation(account: Account, keys: LaunchKeys) -> dict[str, object]:
     config = account.speculation
     if config is None:
         return {"method": "none"}
-    table: dict[str, object] = {"method": _method(config)}
-    lookup = table["method"] in ("ngram", "ngram_gpu")
+    table: dict[str, object] = {} if config.get("method") is None else {"method": _method(config)}
+    lookup = table.get("method") in ("ngram", "ngram_gpu")
     for source, key in (
         ("num_speculative_tokens", "num_speculative_tokens"),
         ("prompt_lookup_min", "prompt_lookup_min" if lookup else ""),
@@ -128,8 +131,8 @@ def _speculation(account: Account, keys: LaunchKeys) -> dict[str, object]:
     if config.get("adaptive"):
         table["policy"] = "sglang-adaptive"
     draft = config.get("model")
-    if isinstance(draft, str) and table["method"] != "mtp":
-        card = _card(draft)
+    if isinstance(draft, str) and table.get("method") != "mtp":
+        card = card_for(draft)
         if card:
             table["draft_model"] = card
         else:
@@ -146,66 +149,18 @@ def _method(config: dict[str, Any]) -> str:
     return "p_eagle" if method == "eagle3" and config.get("parallel_drafting") is True else method
 
 
-def _model(launch: Launch, account: Account, keys: LaunchKeys) -> str | None:
+def _model(launch: Launch | None, account: Account, keys: LaunchKeys) -> str | None:
     """The `config` key: a local checkpoint with a config.json, or the shipped card that fits the repository's name."""
     name = account.settings.model
     if name is None:
         return None
-    local = _local_config(name, launch.folder)
+    local = local_config(name, launch.folder, launch.root) if launch else None
     if local:
         return local
-    card = _card(name)
+    card = card_for(name)
     if card is None:
         keys.notes.append(f"the model {name} is no card known here: name one with --model")
     return card
 
-
-def _local_config(name: str, folder: Path | None) -> str | None:
-    if "$" in name or "\0" in name:
-        return None
-    path = Path(name)
-    places = [path] if path.is_absolute() or folder is None else [folder / path, path]
-    for place in places:
-        try:
-            if (place / "config.json").is_file():
-                return str(place / "config.json")
-        except OSError:
-            continue
-    return None
-
-
-def _card(name: str) -> str | None:
-    """The shipped card for a repository or folder name such as moonshotai/Kimi-K2.5, or None.
-
-    >>> _card("no/such-model") is None
-    True
-    """
-    base = name.rstrip("/").rsplit("/", 1)[-1].lower()
-    known = set(model_names())
-    marked = next((label for mark, label in _NAME_MARKS.items() if f"-{mark}" in base), None)
-    stems = [base]
-    for mark in (*_NAME_MARKS, *_QUANTIZATIONS):
-        stems += [base.replace(f"-{mark}", "")] if f"-{mark}" in base else []
-    stems += [_VARIANT.sub("", stem) for stem in list(stems)]
-    suffixes = (
-        [marked] if marked else [label for label in _QUANTIZATIONS if f"-{label}" in base] or list(_native_first(stems))
-    )
-    return next(
-        (found for stem in stems for found in (stem, *(f"{stem}-{suffix}" for suffix in suffixes)) if found in known),
-        None,
-    )
-
-
-def _native_first(stems: Sequence[str]) -> Sequence[str]:
-    """Suffixes to try when the name states none: the formats that models are published in come first."""
-    return (
-        ("bf16", "fp8", "int4", "mxfp4")
-        if any(stem.startswith(_PLAIN_FAMILIES) for stem in stems)
-        else ("fp8", "int4", "mxfp4", "bf16")
-    )
-
-
-# Families whose plain repository name holds 16-bit weights, with the quantized ones named apart.
-_PLAIN_FAMILIES = ("qwen", "llama", "meta-llama", "mixtral", "glm-4", "deepseek-v2")
 
 __all__ = ["LaunchKeys", "deployment_from_launch", "looks_like_launch"]

@@ -1,18 +1,23 @@
 """Why a --speculative-config value is no JSON object any more: what quoting did to it, and what was meant."""
 
 import json
+import math
 import re
 import shlex
 from dataclasses import dataclass
 from typing import Any
 
+from validate.launch.findings import Place
 from validate.launch.systemd_words import excerpt
 
 _SMART = str.maketrans({"“": '"', "”": '"', "„": '"', "‘": "'", "’": "'", "«": '"', "»": '"'})
 _BARE_WORD = re.compile(r"""(?<=[\[{,:])\s*([^\s"'\[\]{},:][^"\[\]{},:]*)(?=\s*[\]},:])""")
 _PYTHON_WORDS = {"True": "true", "False": "false", "None": "null"}
 _JSON_WORDS = frozenset(("true", "false", "null"))
-_PLACEHOLDER = re.compile(r"\$\{[^}]*\}|\$\(\(.*?\)\)|\$\([^)]*\)|\$[A-Za-z_]\w*")
+_REFERENCE = re.compile(r"\$(?:[{(]|[A-Za-z_]\w*)")
+_MAX_REFERENCES = 200  # in one value
+_LONGEST_REFERENCE = 10_000  # characters
+_CLOSING = {"{": "}", "(": ")"}
 UNKNOWN = "__unknown__"  # stands for a value that only the environment knows
 
 
@@ -32,7 +37,7 @@ def read_value(text: str, stray: list[str] | None = None) -> Reading:
     """The reading of a value that reached the engine; `stray` words followed it and belong to no option."""
     duplicates: list[str] = []
     content = _load(text, duplicates)
-    if content is None and _PLACEHOLDER.search(text):
+    if content is None and references(text):
         filled = _load(_fill(text), duplicates)
         if isinstance(filled, dict):
             return Reading(filled, unresolved=True)
@@ -52,14 +57,50 @@ def _load(text: str, duplicates: list[str] | None = None) -> Any:
         return dict(items)
 
     try:
-        return json.loads(text, object_pairs_hook=pairs)
+        return json.loads(text, object_pairs_hook=pairs, parse_constant=str, parse_float=_number)
     except (ValueError, RecursionError):
         return None
 
 
+def references(text: str) -> list[tuple[int, int]]:
+    """(start, end) of every `$NAME`, `${...}` and `$(...)` that only the environment can resolve, brackets balanced."""
+    spans: list[tuple[int, int]] = []
+    position = tried = 0
+    while tried < _MAX_REFERENCES and (match := _REFERENCE.search(text, position)):
+        tried += 1
+        end = match.end()
+        if match[0][-1] in _CLOSING:
+            end = _closed(text, match.end() - 1)
+        if end < 0:
+            position = match.end()
+            continue
+        spans.append((match.start(), end))
+        position = end
+    return spans
+
+
+def _closed(text: str, start: int) -> int:
+    """The position behind the bracket that closes the one at the start, -1 where none does."""
+    opening, level = text[start], 0
+    for position in range(start, min(len(text), start + _LONGEST_REFERENCE)):
+        if text[position] == opening:
+            level += 1
+        elif text[position] == _CLOSING[opening]:
+            level -= 1
+            if level == 0:
+                return position + 1
+    return -1
+
+
+def _number(text: str) -> float | str:
+    """The number, or its text where it is too large for one: nothing here may become infinite."""
+    value = float(text)
+    return value if math.isfinite(value) else text
+
+
 def is_unresolved(text: str) -> bool:
     """Whether the whole value is one reference that only the environment can resolve."""
-    return _PLACEHOLDER.fullmatch(text.strip()) is not None
+    return references(text.strip()) == [(0, len(text.strip()))] and bool(text.strip())
 
 
 def holds_unknown(value: object) -> bool:
@@ -68,18 +109,18 @@ def holds_unknown(value: object) -> bool:
         return any(holds_unknown(item) for item in value.values())
     if isinstance(value, list):
         return any(holds_unknown(item) for item in value)
-    return isinstance(value, str) and (UNKNOWN in value or _PLACEHOLDER.search(value) is not None)
+    return isinstance(value, str) and (UNKNOWN in value or bool(references(value)))
 
 
 def _fill(text: str) -> str:
     """The text with placeholders as values: inside quotes a text, outside one too."""
     pieces: list[str] = []
     inside, position = False, 0
-    for match in _PLACEHOLDER.finditer(text):
-        before = text[position : match.start()]
+    for start, end in references(text):
+        before = text[position:start]
         inside ^= before.count('"') % 2 == 1
         pieces += [before, UNKNOWN if inside else f'"{UNKNOWN}"']
-        position = match.end()
+        position = end
     return "".join([*pieces, text[position:]])
 
 
@@ -123,6 +164,11 @@ def _diagnosis(text: str, stray: list[str]) -> tuple[str, str]:
             "the JSON was split at its blanks: only the first piece is the value",
         ),
         (
+            shown.startswith("{") and '"' in shown and _load(_completed(shown)) is not None,
+            "json-incomplete",
+            "a closing bracket is missing at its end",
+        ),
+        (
             is_expanded(shown),
             "json-quotes-lost",
             "the shell expanded the unquoted braces into several words and ate the quotes",
@@ -155,7 +201,8 @@ def _diagnosis(text: str, stray: list[str]) -> tuple[str, str]:
 
 
 def _is_split(text: str, stray: list[str]) -> bool:
-    return text.startswith("{") and text.count("{") > text.count("}") and (bool(stray) or not text.endswith("}"))
+    is_open = text.startswith("{") and text.count("{") > text.count("}")
+    return is_open and (bool(stray) or text.endswith((":", ",", "{")))
 
 
 def is_expanded(text: str) -> bool:
@@ -177,6 +224,11 @@ def _without_commas(text: str) -> str:
     return re.sub(r",(\s*[}\]])", r"\1", text)
 
 
+def _completed(text: str) -> str:
+    """The text with the brackets that are still open closed."""
+    return text + "]" * max(text.count("[") - text.count("]"), 0) + "}" * max(text.count("{") - text.count("}"), 0)
+
+
 def _pythonic(text: str) -> str:
     return re.sub(r"\b(True|False|None)\b", lambda match: _PYTHON_WORDS[match[0]], text)
 
@@ -189,7 +241,7 @@ def _meant(text: str) -> dict[str, Any] | None:
     if re.fullmatch(r"[\w\-]+:\S+(?: [\w\-]+:\S+)*", candidate):
         candidate = "{" + ",".join(candidate.split()) + "}"
     candidate = _without_commas(_pythonic(candidate))
-    for attempt in (candidate, candidate.replace("'", '"'), _quoted(candidate)):
+    for attempt in (candidate, candidate.replace("'", '"'), _quoted(candidate), _completed(candidate)):
         content = _load(attempt)
         if isinstance(content, dict):
             return content
@@ -206,14 +258,33 @@ def _quoted(text: str) -> str:
     return _BARE_WORD.sub(word, text)
 
 
-def corrected(kind: str, content: dict[str, Any]) -> str:
-    """The option as it must stand in a source of that kind so that exactly this object reaches the engine."""
+def corrected(place: Place, content: dict[str, Any]) -> str:
+    """The option as it must stand in that place so that exactly this object reaches the engine."""
     value = json.dumps({name: item for name, item in content.items() if item != UNKNOWN})
-    if kind in ("compose", "kubernetes"):
-        return "- '--speculative-config=" + value.replace("'", "''").replace("$", "$$") + "'"
-    if kind == "config":
-        return f"speculative-config: {value}"
-    if kind == "systemd":
-        escaped = value.replace("\\", "\\\\").replace("'", "\\'").replace("%", "%%").replace("$", "$$")
-        return f"--speculative-config '{escaped}'"
-    return f"--speculative-config {shlex.quote(value)}"
+    words = f"--speculative-config {shlex.quote(value)}"
+    if place.kind == "systemd":
+        return _for_systemd(words) if place.in_text else f"--speculative-config '{_for_systemd(value, quotes=chr(39))}'"
+    if place.kind == "compose":
+        return words.replace("$", "$$") if place.in_text else _yaml_item(value).replace("$", "$$")
+    if place.in_text:
+        return words
+    if place.kind == "kubernetes":
+        return _yaml_item(value).replace("$(", "$$(")
+    if place.kind in ("config", "ray"):
+        return f"{'speculative-config' if place.kind == 'config' else 'speculative_config'}: {value}"
+    if place.kind in ("dockerfile", "nix"):
+        comma, text = ("," if place.kind == "dockerfile" else ""), json.dumps(value)
+        return f'"--speculative-config"{comma} {text if comma else text.replace("${", chr(92) + "${")}'
+    return words
+
+
+def _yaml_item(value: str) -> str:
+    return "- '--speculative-config=" + value.replace("'", "''") + "'"
+
+
+def _for_systemd(text: str, quotes: str = "'\"") -> str:
+    """The text as systemd reads it back inside quotes: C escapes, specifiers and variables undone."""
+    escaped = text.replace("\\", "\\\\").replace("%", "%%").replace("$", "$$")
+    for quote in quotes:
+        escaped = escaped.replace(quote, "\\" + quote)
+    return escaped

@@ -2,32 +2,48 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from validate.launch.compose_words import split_command
 from validate.launch.containers import container_launches, item_text, looks_like_vllm_arguments, not_a_text
 from validate.launch.findings import ERROR, WARNING, Finding, Launch
 from validate.launch.program import engine_call, image_engine
+from validate.launch.vllm_options import KINDS, VALUE
 
 _REFERENCE = re.compile(r"\$(\$|\(([^)]*)\))")
-_COMMAND_KEYS = ("command", "args", "extraArgs")
+_LEFT = re.compile(r"\$\(([A-Za-z_][\w.\-]*)\)")
+_KSERVE_OPTIONS = re.compile(r"--model[_-](id|name)(?==|$)")  # KServe's names for --model and --served-model-name
+# Variables that a controller or the cluster itself adds to every container.
+_CONTROLLER_PREFIXES = ("LWS_", "KUBERNETES_", "JOB_", "POD_", "NODE_", "RAY_", "NVIDIA_")
 _MAX_CONTAINERS = 200
 
 
 @dataclass(slots=True)
 class _Container:
-    """A container found in a manifest: its content and the name to show."""
+    """A container found in a manifest: its content, the name to show, and whether Kubernetes itself reads it.
+
+    Other tools keep mappings of the same shape; those may take a command as one text. `model` is what the mapping
+    around it says.
+    """
 
     name: str
     content: Mapping[str, Any]
+    is_native: bool = True
+    model: str | None = None
 
 
 @dataclass(slots=True)
 class _Maps:
-    """The ConfigMaps of the same file, by name: where `configMapRef` and `configMapKeyRef` lead."""
+    """The ConfigMaps of the same file, by name: where `configMapRef` and `configMapKeyRef` lead, and mounted files."""
 
     data: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    def files(self) -> dict[str, str]:
+        """The texts that may be mounted as files, by file name; the first map of a name counts."""
+        texts = [(key, value) for data in self.data.values() for key, value in data.items() if isinstance(value, str)]
+        return {key: str(value) for key, value in reversed(texts)}
 
 
 def read_kubernetes(documents: Sequence[Any], folder: Path | None = None) -> list[Launch]:
@@ -42,7 +58,7 @@ def read_kubernetes(documents: Sequence[Any], folder: Path | None = None) -> lis
             maps.data[_object_name(document)] = document["data"]
     launches: list[Launch] = []
     for document in documents:
-        containers = list(_containers(document, _object_name(document), 0))
+        containers = list(_containers(document, _Owner(_object_name(document), _is_native(document)), 0))
         for container in containers[:_MAX_CONTAINERS]:
             launches += _Reader(container, maps, folder).launches()
     return launches
@@ -54,16 +70,45 @@ def _object_name(document: Any) -> str:
     return str(name) if isinstance(name, str) else ""
 
 
-def _containers(value: Any, owner: str, depth: int) -> Iterator[_Container]:
+@dataclass(frozen=True, slots=True)
+class _Owner:
+    """What stands around a container: the name of its object, whether Kubernetes reads it, the model named there."""
+
+    name: str
+    is_native: bool
+    model: str | None = None
+
+    def inside(self, value: Mapping[str, Any]) -> "_Owner":
+        """The owner of what stands inside the mapping."""
+        model = value.get("modelURL") or value.get("model")
+        uri = model.get("uri") if isinstance(model, dict) else model  # KServe keeps it one level further down
+        named = str(uri).removeprefix("hf://") if isinstance(uri, str) else self.model
+        name = _object_name(value) or (str(value.get("name") or "") if "modelURL" in value else "") or self.name
+        return _Owner(name, self.is_native or _is_object(value), named)
+
+
+def _is_native(document: Any) -> bool:
+    """Whether Kubernetes reads it: an object, or a bare fragment that is a container itself."""
+    if isinstance(document, list):
+        return any(_is_native(item) for item in document)
+    return isinstance(document, dict) and (_is_object(document) or _is_container(document))
+
+
+def _is_object(value: Mapping[str, Any]) -> bool:
+    return "apiVersion" in value or "kind" in value
+
+
+def _containers(value: Any, owner: _Owner, depth: int) -> Iterator[_Container]:
     """Every mapping that starts a container, wherever the kind keeps it."""
     if isinstance(value, list):
         for item in value:
             yield from _containers(item, owner, depth + 1)
     elif isinstance(value, dict):
-        owner = _object_name(value) or owner
+        owner = owner.inside(value)
         if _is_container(value):
             own = value.get("name")
-            yield _Container("/".join(part for part in (owner, own if isinstance(own, str) else "") if part), value)
+            name = "/".join(part for part in (owner.name, own if isinstance(own, str) else "") if part)
+            yield _Container(name, value, owner.is_native, owner.model)
             return
         for key, item in value.items():
             if key != "initContainers":
@@ -84,9 +129,12 @@ class _Reader:
     def __init__(self, container: _Container, maps: _Maps, folder: Path | None) -> None:
         self.name = container.name or "container"
         self.content = container.content
+        self.is_native = container.is_native
+        self.model = container.model
         self.maps = maps
         self.folder = folder
         self.findings: list[Finding] = []
+        self.unknown: set[str] = set()  # names in $(NAME) that nothing in the file sets
         self.complete = True  # every variable's value is in the file
 
     def launches(self) -> list[Launch]:
@@ -102,19 +150,38 @@ class _Reader:
             environment,
             image=image if isinstance(image, str) else None,
             folder=self.folder,
-            findings=tuple(self.findings),
+            files=self.maps.files(),
         )
         if extra and not command and not arguments:
-            model = self.content.get("modelURL") or self.content.get("model")
-            arguments = [*([model] if isinstance(model, str) else []), *extra]
+            arguments = [*([self.model] if self.model else []), *_camel_case_options(self.content), *extra]
+        if not command and not arguments:
+            arguments = self._from_environment(environment)
+        if isinstance(self.content.get("modelFormat"), dict):
+            arguments = [_KSERVE_OPTIONS.sub(_kserve_option, word) for word in arguments or []]
         if command and engine_call([*command, *(arguments or [])]) is None and command[0].startswith("-"):
-            return container_launches(launch, None, [*command, *(arguments or [])])
-        return container_launches(launch, command or None, arguments)
+            found = container_launches(launch, None, [*command, *(arguments or [])])
+        else:
+            found = container_launches(launch, command or None, arguments)
+        return [replace(item, findings=(*self.findings, *self._references(item), *item.findings)) for item in found]
+
+    def _from_environment(self, environment: Mapping[str, str]) -> list[str] | None:
+        """KServe's own templates start `vllm serve MODEL` and append what stands in VLLM_ADDITIONAL_ARGS."""
+        added = environment.get("VLLM_ADDITIONAL_ARGS")
+        if added is None and self.model is None:
+            return None
+        return [*([self.model] if self.model else []), *(split_command(added)[0] if added else [])]
+
+    def _references(self, launch: Launch) -> list[Finding]:
+        """Findings on `$(NAME)` that reach the engine as written: in a script they may be meant for the shell."""
+        names = dict.fromkeys(match[1] for word in launch.argv for match in _LEFT.finditer(word))
+        return [self._unresolved(name) for name in names if name in self.unknown]
 
     def _words(self, key: str, environment: Mapping[str, str]) -> list[str] | None:
         value = self.content.get(key)
         if value is None:
             return None
+        if isinstance(value, str) and not self.is_native:
+            return split_command(value)[0]
         if isinstance(value, str):
             self.findings.append(
                 Finding(
@@ -131,9 +198,9 @@ class _Reader:
         if not isinstance(item, str) or type(item) is not str:
             self.findings.append(not_a_text(f"{self.name}.{key}", item))
             return item_text(item)
-        return self._expand(item, environment, report=True)
+        return self._expand(item, environment)
 
-    def _expand(self, text: str, environment: Mapping[str, str], *, report: bool = False) -> str:
+    def _expand(self, text: str, environment: Mapping[str, str]) -> str:
         """`$(NAME)` replaced, `$$` a dollar; an unknown name stays as written, as the kubelet leaves it."""
 
         def value(match: re.Match[str]) -> str:
@@ -141,14 +208,13 @@ class _Reader:
                 return "$"
             if match[2] in environment:
                 return environment[match[2]]
-            if report and re.fullmatch(r"[A-Za-z_][\w.\-]*", match[2]):
-                self.findings.append(self._unresolved(match[2]))
+            self.unknown.add(match[2])
             return match[0]
 
         return _REFERENCE.sub(value, text)
 
     def _unresolved(self, name: str) -> Finding:
-        if self.complete:
+        if self.complete and not name.startswith(_CONTROLLER_PREFIXES):
             message = f"$({name}) is no variable of the container: the kubelet passes the text $({name}) on"
             return Finding(ERROR, "unresolved-reference", message, f"env: [{{name: {name}, value: '...'}}]")
         return Finding(
@@ -196,6 +262,20 @@ class _Reader:
             variables[name] = ""
         else:
             self.complete = False
+
+
+def _kserve_option(match: re.Match[str]) -> str:
+    return "--model" if match[1] == "id" else "--served-model-name"
+
+
+def _camel_case_options(values: Mapping[str, Any]) -> list[str]:
+    """A chart's own names for engine options (`maxModelLen: 4096`) as the options that its templates make of them."""
+    words: list[str] = []
+    for key, value in values.items():
+        option = re.sub(r"(?<=[a-z])(?=[A-Z])", "-", key).lower()
+        if isinstance(value, str) and KINDS.get(option) == VALUE:
+            words += ["--" + option, str(value)]
+    return words
 
 
 def _list(value: Any) -> list[Any]:

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 VLLM = "vllm"
 SGLANG = "sglang"
 
-_VLLM_MODULES = frozenset(("vllm.entrypoints.openai.api_server", "vllm.entrypoints.api_server"))
+# The server modules, and those of frameworks that take the same options (NVIDIA Dynamo).
+_VLLM_MODULES = frozenset(("vllm.entrypoints.openai.api_server", "vllm.entrypoints.api_server", "dynamo.vllm"))
 _VLLM_COMMAND_MODULES = frozenset(("vllm", "vllm.entrypoints.cli.main"))
 _SGLANG_MODULES = frozenset(
-    ("sglang.launch_server", "sglang_router.launch_server", "sglang.srt.entrypoints.http_server")
+    ("sglang.launch_server", "sglang_router.launch_server", "sglang.srt.entrypoints.http_server", "dynamo.sglang")
 )
 _SGLANG_COMMAND_MODULES = frozenset(("sglang", "sglang.cli.main"))
 # The image's own start script (vLLM 0.33) and its predecessors' server module as a file.
@@ -83,7 +84,7 @@ def image_version(image: str | None) -> str | None:
     reference = image.split("@", 1)[0]
     tag = reference.rsplit(":", 1)[1] if ":" in reference.rsplit("/", 1)[-1] else ""
     named = _NAMED_VERSION.search(tag)
-    plain = _VERSION.search(tag)
+    plain = _VERSION.search(tag) if _ENGINE_IMAGE.search(reference.rsplit("/", 1)[-1]) else None
     return named[1] if named else plain[1] if plain else None
 
 
@@ -114,6 +115,8 @@ def image_entrypoint(image: str | None) -> tuple[str, ...]:
     return ("/usr/local/bin/vllm-nonroot-entrypoint.sh",) if full >= _FIRST_SCRIPT_ENTRYPOINT else (VLLM, "serve")
 
 
+# Images named after the engine alone carry its version; those of frameworks around it (-runtime, worker-) their own.
+_ENGINE_IMAGE = re.compile(r"^(?:vllm|sglang)(?![\w\-]*runtime)[\w\-]*(?::|$)")
 # vllm/vllm-openai and its variants; images of others that hold vLLM have entrypoints of their own.
 _OFFICIAL_IMAGE = re.compile(r"(?:^|/)vllm-openai[\w\-]*(?:[:@]|$)")
 _LAST_MODULE_ENTRYPOINT = (0, 11, 0)

@@ -1,15 +1,21 @@
 """The engine settings of a launch that step times depend on, in one shape for both engines."""
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from hwmodel.engine.graphs import CUDAGRAPH_MODES
+from hwmodel.engine.versions import DEFAULT_VLLM, Version
 from validate.launch.arguments import Arguments, human_readable_int
 from validate.launch.findings import ERROR, WARNING, Finding
 
 _AUTOMATIC = ("auto", "-1")
+UNSET = re.compile(r"\$(?:\{|\(|[A-Za-z_])")  # a reference that the shell, compose or the kubelet would have replaced
+_ONLY_V1: Version = (0, 11, 0)  # the first engine is gone, and with it what VLLM_USE_V1 chose
 _RUNNERS = {"1": "v2", "0": "v1"}
+_MODE_NUMBERS = {0: "NONE", 1: "PIECEWISE", 2: "FULL"}  # vllm/config/compilation.py, CUDAGraphMode
 
 
 @dataclass(slots=True)
@@ -35,6 +41,7 @@ class Settings:
     async_scheduling: bool | None = None
     model_runner: str | None = None
     enforce_eager: bool | None = None
+    unresolved: dict[str, str] = field(default_factory=dict)  # settings that only the environment knows, as written
     findings: list[Finding] = field(default_factory=list)
 
 
@@ -68,8 +75,8 @@ def share(option: str, value: Any, findings: list[Finding]) -> float | None:
     return number
 
 
-def vllm_settings(arguments: Arguments, environment: Mapping[str, str]) -> Settings:
-    """The settings of a vLLM launch, from its effective options and environment."""
+def vllm_settings(arguments: Arguments, environment: Mapping[str, str], version: Version = DEFAULT_VLLM) -> Settings:
+    """The settings of a vLLM launch of that version, from its effective options and environment."""
     options = arguments.options
     settings = Settings(findings=[])
     found = settings.findings
@@ -96,9 +103,21 @@ def vllm_settings(arguments: Arguments, environment: Mapping[str, str]) -> Setti
     settings.enforce_eager = options.get("enforce-eager")
     settings.async_scheduling = options.get("async-scheduling")
     settings.model_runner = _RUNNERS.get(environment.get("VLLM_USE_V2_MODEL_RUNNER", ""))
+    if settings.model_runner is None and version < _ONLY_V1 and environment.get("VLLM_USE_V1") == "1":
+        settings.model_runner = "v1"
     settings.attention_backend = _attention_backend(options, environment)
     _graphs(settings, options)
+    settings.unresolved = unresolved(options, {name: name.replace("-", "_") for name in options})
     return settings
+
+
+def unresolved(options: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, str]:
+    """The settings, by the names of `Settings`, whose option holds a reference that nothing here resolves."""
+    return {
+        names[option]: value
+        for option, value in options.items()
+        if option in names and isinstance(value, str) and UNSET.search(value)
+    }
 
 
 def _attention_backend(options: Mapping[str, Any], environment: Mapping[str, str]) -> str | None:
@@ -113,6 +132,22 @@ def _content(text: Any) -> dict[str, Any]:
     except (ValueError, RecursionError):
         return {}
     return content if isinstance(content, dict) else {}
+
+
+def _graph_mode(content: Mapping[str, Any]) -> str | None:
+    """The mode by name, also where it is written as the number of vLLM's enumeration, or in small letters."""
+    mode = content.get("cudagraph_mode")
+    if isinstance(mode, int) and not isinstance(mode, bool):
+        return _MODE_NUMBERS.get(mode)
+    if content.get("use_cudagraph") is False and mode is None:
+        return "NONE"
+    return mode.strip().upper() if isinstance(mode, str) else None
+
+
+def _level(options: Mapping[str, Any]) -> int | None:
+    """The optimization level, -O0 to -O3; None where it is not given. Level 0 runs without graphs."""
+    text = options.get("optimization-level")
+    return int(text) if isinstance(text, str) and text.strip() in ("0", "1", "2", "3") else None
 
 
 def _graphs(settings: Settings, options: Mapping[str, Any]) -> None:
@@ -133,8 +168,13 @@ def _graphs(settings: Settings, options: Mapping[str, Any]) -> None:
                 f"--compilation-config: {text[:60]!r} is no JSON object: quotes were lost",
             )
         )
-    mode = content.get("cudagraph_mode")
-    settings.cudagraph_mode = mode if isinstance(mode, str) else None
+    settings.cudagraph_mode = _graph_mode(content)
+    if settings.cudagraph_mode is not None and settings.cudagraph_mode not in CUDAGRAPH_MODES:
+        text = f"cudagraph_mode: got {settings.cudagraph_mode[:60]!r}, allowed are {', '.join(CUDAGRAPH_MODES)}"
+        settings.findings.append(Finding(ERROR, "invalid-value", text))
+        settings.cudagraph_mode = None
+    if _level(options) == 0:
+        settings.cudagraph_mode = settings.cudagraph_mode or "NONE"
     sizes = (
         options.get("cudagraph-capture-sizes")
         or options.get("cuda-graph-sizes")

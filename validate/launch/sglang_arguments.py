@@ -8,9 +8,12 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any
 
+from hwmodel.engine.methods import check_method, method_names
+from hwmodel.engine.versions import DEFAULT_SGLANG, Version
 from validate.launch.arguments import TYPO_LIKENESS
 from validate.launch.findings import ERROR, INFO, UNREAD, WARNING, Finding
-from validate.launch.settings import Settings, integer, share
+from validate.launch.program import SGLANG
+from validate.launch.settings import Settings, integer, share, unresolved
 
 _ALIASES = {
     "tp": "tensor-parallel-size", "tp-size": "tensor-parallel-size", "pp": "pipeline-parallel-size",
@@ -57,6 +60,12 @@ _MTP_FAMILIES = ("deepseek", "glm-4", "glm-5", "qwen3-next", "longcat", "mimo", 
 _SHORT_DEFAULTS = (3, 1, 4)
 _LONG_DEFAULTS = (5, 4, 8)
 _SHORT_FAMILIES = ("deepseek", "gpt-oss", "bailing", "ling-", "ring-")
+_SETTING_NAMES = {
+    "model-path": "model", "tensor-parallel-size": "tensor_parallel_size",
+    "pipeline-parallel-size": "pipeline_parallel_size", "data-parallel-size": "data_parallel_size",
+    "context-length": "max_model_len", "max-running-requests": "max_num_seqs",
+}  # fmt: skip
+_SPECULATIVE_RUNNING = 48  # sglang/srt/arg_groups/speculative_hook.py 0.5.23, server_args.py 0.5.5
 _NGRAM_WINDOW = 12  # --speculative-ngram-max-match-window-size, which NGRAM takes as its number of draft tokens
 _NGRAM_BREADTH = 10
 
@@ -162,14 +171,15 @@ def sglang_settings(arguments: SglangArguments) -> Settings:
         settings.cudagraph_capture_sizes = (
             sorted(int(size) for size in sizes if size.isascii() and size.isdigit()) or None
         )
+    settings.unresolved = unresolved(options, _SETTING_NAMES)
     return settings
 
 
 def sglang_speculation(
-    arguments: SglangArguments, settings: Settings, findings: list[Finding]
+    arguments: SglangArguments, settings: Settings, version: Version = DEFAULT_SGLANG
 ) -> dict[str, Any] | None:
     """The effective speculative configuration, num_steps also as num_speculative_tokens, or None when it is off."""
-    options = arguments.options
+    options, findings = arguments.options, arguments.findings
     algorithm = options.get("speculative-algorithm")
     if not isinstance(algorithm, str) or not algorithm:
         if any(name.startswith("speculative-") for name in options):
@@ -194,7 +204,37 @@ def sglang_speculation(
         _stepped(config, algorithm, options, settings, findings)
     if options.get("speculative-adaptive"):
         config["adaptive"] = True
+        _adaptive(algorithm, config, findings)
+    _supported(config, version, findings)
+    _limits(config, options, settings, findings)
     return config
+
+
+def _adaptive(algorithm: str, config: dict[str, Any], findings: list[Finding]) -> None:
+    if algorithm not in ("EAGLE", "EAGLE3", "NEXTN") or config.get("eagle_topk") not in (1, None):
+        text = "--speculative-adaptive works with EAGLE and EAGLE3 and --speculative-eagle-topk 1 only"
+        findings.append(Finding(ERROR, "adaptive-not-supported", text, "--speculative-eagle-topk 1"))
+
+
+def _supported(config: dict[str, Any], version: Version, findings: list[Finding]) -> None:
+    """What the version says to the algorithm, from the facts of `hwmodel.engine`."""
+    length = config.get("num_speculative_tokens")
+    if config["method"] in method_names():
+        facts = check_method(SGLANG, version, config["method"], length if isinstance(length, int) else 1)
+        findings += [Finding(fact.severity, fact.code, fact.text) for fact in facts]
+
+
+def _limits(config: dict[str, Any], options: dict[str, Any], settings: Settings, findings: list[Finding]) -> None:
+    """Speculation lowers the number of running requests, and captured batches count requests."""
+    running = settings.max_num_seqs
+    if running is None:
+        text = f"speculation lowers --max-running-requests to {_SPECULATIVE_RUNNING} where it is not given: more wait"
+        findings.append(Finding(WARNING, "running-requests-lowered", text, "--max-running-requests <requests>"))
+    captured = integer("cuda-graph-max-bs", options.get("cuda-graph-max-bs"), [])
+    if captured is not None and captured < (running or _SPECULATIVE_RUNNING) and not settings.enforce_eager:
+        text = f"CUDA graphs cover {captured} requests, {running or _SPECULATIVE_RUNNING} may run: more run without"
+        fix = f"--cuda-graph-max-bs {running or _SPECULATIVE_RUNNING}"
+        findings.append(Finding(WARNING, "cudagraph-capture-too-small", text, fix))
 
 
 def _method(algorithm: str, options: dict[str, Any], settings: Settings) -> str:

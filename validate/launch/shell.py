@@ -1,20 +1,22 @@
 """Walk through a shell script without running it: assignments, arrays, simple tests; commands are handed out."""
 
 import re
-from collections.abc import Generator, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from validate.launch.files import read_beside
 from validate.launch.findings import MalformedSourceError
-from validate.launch.shell_expand import UNRESOLVED, Scope, document_text, expand_text, expand_word
+from validate.launch.shell_expand import Scope, document_text, expand_text, expand_word, printed
+from validate.launch.shell_flow import Branches, after_keywords, group_body, loop_body, loop_items, plain_text, test
 from validate.launch.shell_words import ARRAY, MAX_DEPTH, TEXT, Command, Lexer, Part, Word
 
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\[[^\]]*\])?(\+?)=(.*)", re.DOTALL)
+_PLAIN_SHELL = re.compile(r"#!\s*(?:\S*/)?(?:env\s+(?:-\S+\s+)*)?(?:\S*/)?(?:sh|dash|ash)(?:\s|$)")
 _DECLARATIONS = frozenset(("export", "declare", "typeset", "local", "readonly"))
-_OPENING_KEYWORDS = frozenset(("then", "do", "!", "{", "time", "while", "until", "coproc"))
-_MAX_NESTED_IFS = 100
 _MAX_ITEMS = 10_000
+_MAX_ROUNDS = 50  # of a loop; a script that starts more engines than that is not met
+_MAX_FILES = 100
+_MAX_FILE_CHARACTERS = 1_000_000  # as large as a launch text may be
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,102 +29,113 @@ class Invocation:
     conditional: bool = False
     unresolved: tuple[str, ...] = ()
     folder: Path | None = None
+    files: Mapping[str, str] = field(default_factory=dict)  # written by the script before this command, by name
+    lost: tuple[tuple[int, str], ...] = ()  # (line, text) of what was meant to belong to it
 
 
-@dataclass(slots=True)
-class _Branches:
-    """The open `if`s of a script: for each, whether the branch being read is taken (True, False, None unknown)."""
+def script_invocations(
+    text: str, environment: Mapping[str, str], folder: Path | None = None, files: Mapping[str, str] | None = None
+) -> list[Invocation]:
+    """The commands of a script in order, expanded by what the script itself sets on top of the given environment.
 
-    taken: list[bool | None] = field(default_factory=list)
-    settled: list[bool] = field(default_factory=list)  # an earlier branch of this `if` was surely taken
-
-    @property
-    def skipping(self) -> bool:
-        return False in self.taken
-
-    @property
-    def unsure(self) -> bool:
-        return None in self.taken
-
-
-def script_invocations(text: str, environment: Mapping[str, str], folder: Path | None = None) -> list[Invocation]:
-    """The commands of a script in order, expanded by what the script itself sets on top of the given environment."""
+    `files` are texts that stand for files of that name.
+    """
     first = text.split("\n", 1)[0]
-    plain_sh = re.match(r"#!\s*\S*?(?:/env\s+)?(?:sh|dash|ash)\b|#!.*/(?:sh|dash|ash)\b", first) is not None
-    scope = Scope(dict(environment), folder=folder, braces=not plain_sh)
-    return list(_walk(text, scope))
+    plain_sh = _PLAIN_SHELL.match(first) is not None
+    scope = Scope(dict(environment), folder=folder, braces=not plain_sh, files=dict(files or {}))
+    found = list(_walk(text, scope))
+    for name in [name for name in scope.functions if name not in scope.called]:
+        found += (replace(item, conditional=True) for item in _call([name], scope))  # called from elsewhere, if at all
+    return _with_lost(found)
+
+
+def _with_lost(found: list[Invocation]) -> list[Invocation]:
+    """Lines that start with an option belonged to the command before: it ended too early, and they are lost."""
+    result: list[Invocation] = []
+    for item in found:
+        if result and item.argv[0].startswith("--") and item.line > result[-1].line:
+            result[-1] = replace(result[-1], lost=(*result[-1].lost, (item.line, " ".join(item.argv))))
+        else:
+            result.append(item)
+    return result
 
 
 def _walk(text: str, scope: Scope) -> Iterator[Invocation]:
     if scope.depth > MAX_DEPTH:
         raise MalformedSourceError("nested-too-deep", f"shell texts nested more than {MAX_DEPTH} deep")
-    branches = _Branches()
+    yield from _run(Lexer(text, scope.depth).commands(), scope)
+
+
+def _run(commands: Sequence[Command], scope: Scope) -> Iterator[Invocation]:
+    """The commands in order, loops and functions by their bodies, branches as far as they are decidable."""
+    branches = Branches()
     previous: bool | None = True  # how the last command before && or || ended
-    for command in Lexer(text, scope.depth).commands():
-        words = _after_keywords(command.words, branches, scope)
-        if branches.skipping or not words:
+    position = 0
+    while position < len(commands):
+        command = commands[position]
+        position += 1
+        scope.count_command()
+        name, head = _definition(command)
+        if name:
+            body, position = group_body(commands, position, head)
+            if not branches.skipping:
+                scope.functions[name] = body
+            continue
+        words = after_keywords(command, branches, scope)
+        if words and plain_text(words[0]) == "for":
+            body, position = loop_body(commands, position)
+            if not branches.skipping:
+                yield from _loop(words, body, scope)
+            continue
+        if not words or (branches.skipping and not branches.in_condition):
+            continue
+        if branches.in_condition and command.operator in ("&&", "||"):
+            branches.combine(command.operator, test(words, scope))
             continue
         if (command.operator == "&&" and previous is False) or (command.operator == "||" and previous is True):
             continue
         unsure = branches.unsure or (command.operator in ("&&", "||") and previous is None)
-        previous = yield from _command(
-            Command(words, command.operator, command.line, command.document), unsure, scope, command
-        )
+        negated = plain_text(words[0]) == "!"
+        previous = yield from _command(replace(command, words=words[1:] if negated else words), unsure, scope)
+        previous = not previous if negated and previous is not None else previous
 
 
-def _after_keywords(words: list[Word], branches: _Branches, scope: Scope) -> list[Word]:
-    """The command's words without leading keywords; `if` and `elif` are judged here and leave no words."""
-    while words:
-        keyword = _plain_text(words[0])
-        if keyword in ("if", "elif"):
-            return _open_branch(keyword, words[1:], branches, scope)
-        if keyword == "else" and branches.taken:
-            state = branches.taken[-1]
-            branches.taken[-1] = False if branches.settled[-1] else None if state is None else True
-        elif keyword == "fi" and branches.taken:
-            branches.taken.pop()
-            branches.settled.pop()
-        elif keyword == "for":
-            _for_loop(words, scope)
-            return []
-        elif keyword == "function" or keyword in ("case", "}", "done", "esac", "in", "select"):
-            return []
-        elif keyword not in _OPENING_KEYWORDS and keyword not in ("else", "fi"):
-            return words
-        words = words[1:]
-    return words
+def _definition(command: Command) -> tuple[str, list[Command]]:
+    """(function that the command defines, what of its body stands in the same command); an empty name for others."""
+    if command.defines:
+        return command.defines, []
+    words = command.words
+    if len(words) > 1 and plain_text(words[0]) == "function":
+        return plain_text(words[1]), [replace(command, words=words[2:])] if len(words) > 2 else []
+    return "", []
 
 
-def _open_branch(keyword: str, condition: list[Word], branches: _Branches, scope: Scope) -> list[Word]:
-    if keyword == "if":
-        if len(branches.taken) >= _MAX_NESTED_IFS:
-            raise MalformedSourceError("nested-too-deep", f"more than {_MAX_NESTED_IFS} nested ifs")
-        verdict = None if branches.skipping else _test(condition, scope)
-        branches.taken.append(verdict)
-        branches.settled.append(verdict is True)
-    elif branches.taken:
-        verdict = False if branches.settled[-1] else _test(condition, scope)
-        unknown_before = branches.taken[-1] is None
-        branches.taken[-1] = None if unknown_before and verdict is True else verdict
-        branches.settled[-1] = branches.settled[-1] or verdict is True
-    return []
+def _loop(words: list[Word], body: list[Command], scope: Scope) -> Iterator[Invocation]:
+    """`for X in a b c`: the body once for each item, as far as they are known; else once."""
+    name, items = loop_items(words, scope)
+    if items is None:
+        yield from _run(body, scope)
+    for item in (items or [])[:_MAX_ROUNDS]:
+        scope.variables[name] = item
+        yield from _run(body, scope)
 
 
-def _plain_text(word: Word) -> str:
-    return word[0].text if len(word) == 1 and word[0].kind == TEXT and not word[0].quoted else ""
+def _call(argv: list[str], scope: Scope) -> Iterator[Invocation]:
+    """A function of the script with its arguments as $1, $2, ...; one that calls itself is followed once."""
+    name = argv[0]
+    outer = scope.arrays.get("@")
+    scope.active.add(name)
+    scope.arrays["@"] = argv[1:]
+    yield from _run(scope.functions[name], scope)
+    scope.active.discard(name)
+    scope.called.add(name)
+    if outer is None:
+        scope.arrays.pop("@", None)
+    else:
+        scope.arrays["@"] = outer
 
 
-def _for_loop(words: list[Word], scope: Scope) -> None:
-    """`for X in a b c`: the body is read once, with the first item."""
-    name = _plain_text(words[1]) if len(words) > 1 else ""
-    items = [item for word in words[3:] for item in expand_word(word, scope)]
-    if name and items:
-        scope.variables[name] = items[0]
-
-
-def _command(
-    command: Command, unsure: bool, scope: Scope, original: Command
-) -> Generator[Invocation, None, bool | None]:
+def _command(command: Command, unsure: bool, scope: Scope) -> Generator[Invocation, None, bool | None]:
     """Apply or hand out one command; returns whether it surely succeeds (None: unknown)."""
     words = list(command.words)
     local: dict[str, str] = {}
@@ -133,28 +146,54 @@ def _command(
         words.pop(0)
     if not words:
         return True
-    name = _plain_text(words[0])
-    if name in _DECLARATIONS:
+    if plain_text(words[0]) in _DECLARATIONS:
         _declare(words[1:], scope)
         return True
-    if name in ("[", "[[", "test"):
-        return _test(words, scope)
+    if plain_text(words[0]) in ("[", "[[", "test"):
+        return test(words, scope)
+    return (yield from _expanded(replace(command, words=words), unsure, local, scope))
+
+
+def _expanded(
+    command: Command, unsure: bool, local: dict[str, str], scope: Scope
+) -> Generator[Invocation, None, bool | None]:
+    """The command with its words expanded: followed where the script itself says what it is, else handed out."""
     scope.unresolved.clear()
+    words = command.words
     argv = [field for word in words for field in expand_word(word, scope)]
     if len(argv) > _MAX_ITEMS:
         raise MalformedSourceError("too-many-words", f"a command has more than {_MAX_ITEMS} words")
     if not argv:
         return True
     if argv[0] == "eval":
-        inner = Scope(scope.variables, scope.arrays, scope.folder, scope.braces, depth=scope.depth + 1)
-        yield from _walk(" ".join(argv[1:]), inner)
+        for inner in _walk(" ".join(argv[1:]), scope.deeper()):
+            yield replace(inner, line=command.line)
         return None
-    if _builtin(argv, original, scope):
+    if argv[0] in scope.functions and argv[0] not in scope.active:
+        yield from _call(argv, scope)
+        return None
+    _keep_file(argv, command, scope)
+    if _builtin(argv, command, scope):
         return True
     known = scope.variables | local
     unresolved = tuple(sorted(scope.unresolved))
-    yield Invocation(tuple(argv), dict(known), command.line, unsure, unresolved, scope.folder)
+    yield Invocation(tuple(argv), dict(known), command.line, unsure, unresolved, scope.folder, dict(scope.files))
     return None
+
+
+def _keep_file(argv: list[str], command: Command, scope: Scope) -> None:
+    """Remember what `cat > FILE <<END`, `tee FILE <<END` or `echo ... > FILE` writes: a later command may read it."""
+    copies = argv[0] == "tee" and len(argv) > 1
+    if not (command.output or copies):
+        return
+    text = printed(["cat"] if copies else argv, command, scope.deeper())
+    name = "" if text is None else (argv[-1] if copies else expand_text(command.output, scope)).rsplit("/", 1)[-1]
+    if text is None or not name:
+        return
+    before = scope.files.get(name, "") if command.appends else ""
+    if len(before) + len(text) > _MAX_FILE_CHARACTERS or len(scope.files) >= _MAX_FILES:
+        raise MalformedSourceError("too-long", f"the script writes more than {_MAX_FILE_CHARACTERS} characters")
+    scope.files[name] = before + text + ("" if text.endswith("\n") else "\n")
 
 
 def _all_assignments(words: list[Word]) -> bool:
@@ -206,17 +245,17 @@ def _builtin(argv: list[str], command: Command, scope: Scope) -> bool:
         if "--" in argv:
             scope.arrays["@"] = argv[argv.index("--") + 1 :]
     elif program in ("source", ".") and len(argv) > 1:
-        text = read_beside(argv[1], scope.folder)
+        text = scope.read(argv[1])
         if text is not None:
-            inner = Scope(scope.variables, scope.arrays, scope.folder, scope.braces, depth=scope.depth + 1)
-            list(_walk(text, inner))
+            list(_walk(text, scope.deeper()))
+    elif program == "shift":
+        scope.arrays["@"] = scope.arrays.get("@", [])[1:]
     elif program == "read" and command.document is not None:
         scope.variables[argv[-1]] = document_text(command, scope).strip()
     elif program == "cd" and len(argv) == 2 and scope.folder is not None and not Path(argv[1]).is_absolute():
         scope.folder = scope.folder / argv[1]
     else:
         return program in (
-            "shift",
             "trap",
             "ulimit",
             "umask",
@@ -230,36 +269,3 @@ def _builtin(argv: list[str], command: Command, scope: Scope) -> bool:
             "wait",
         )
     return True
-
-
-def _test(words: list[Word], scope: Scope) -> bool | None:
-    """The verdict of `[ ... ]` on variables that the script sets itself, or None when it depends on anything else."""
-    before = set(scope.unresolved)
-    scope.unresolved.clear()
-    fields = [item for word in words for item in (expand_word(word, scope) or [""])]
-    unresolved = bool(scope.unresolved) or any(UNRESOLVED.search(item) for item in fields)
-    scope.unresolved = before
-    if not fields or fields[0] not in ("[", "[[", "test") or unresolved:
-        return None
-    body = fields[1:-1] if fields[0] != "test" else fields[1:]
-    negate = body[:1] == ["!"]
-    verdict = _verdict(body[1:] if negate else body)
-    return verdict if verdict is None or not negate else not verdict
-
-
-def _verdict(body: list[str]) -> bool | None:
-    match body:
-        case ["-n", value] | [value]:
-            return value != ""
-        case ["-z", value]:
-            return value == ""
-        case [left, "=" | "==", right]:
-            return left == right
-        case [left, "!=", right]:
-            return left != right
-        case [left, "-eq" | "-ne" | "-gt" | "-lt" | "-ge" | "-le" as kind, right] if left.isdigit() and right.isdigit():
-            one, two = int(left), int(right)
-            return {"-eq": one == two, "-ne": one != two, "-gt": one > two, "-lt": one < two, "-ge": one >= two}.get(
-                kind, one <= two
-            )
-    return None

@@ -5,7 +5,7 @@ import itertools
 import operator
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from validate.launch.files import read_beside
@@ -26,16 +26,19 @@ _ARITHMETIC_OPERATORS: dict[type[ast.operator], Callable[[int, int], int]] = {
     ast.Mod: operator.mod,
 }
 _LARGEST_INTEGER = 2**63 - 1  # a shell's arithmetic is 64 bit
+_MAX_COMMANDS = 20_000
 _MAX_BRACES = 40  # {a,b} groups in one word; JSON that lost its quotes has a handful
+_MAX_OPENINGS = 500  # opening braces in one word; JSON is nested, but not like that
 _MAX_WORDS = 10_000  # more words than any command line holds
 _MAX_CHARACTERS = 1_000_000  # more than a kernel accepts as one command line
 _PRINTF = re.compile(r"%(?:%|-?[0-9.]*[sdiuqbf])")
+Piece = tuple[str, bool]  # a text, and whether the shell may split it at blanks
 UNRESOLVED = re.compile(r"\$(?:\{[^}]*\}|\([^)]*\)|\w+)")
 
 
 @dataclass(slots=True)
 class Scope:
-    """What a script has set so far: variables and arrays, the functions' working folder, and names nobody set."""
+    """What a script has set so far: variables, arrays and files, the working folder, and names nobody set."""
 
     variables: dict[str, str] = field(default_factory=dict)
     arrays: dict[str, list[str]] = field(default_factory=dict)
@@ -43,11 +46,33 @@ class Scope:
     braces: bool = True  # bash expands {a,b}; a plain sh does not
     unresolved: set[str] = field(default_factory=set)
     depth: int = 0
+    files: dict[str, str] = field(default_factory=dict)
+    functions: dict[str, list[Command]] = field(default_factory=dict)
+    active: set[str] = field(default_factory=set)  # functions that are being read
+    called: set[str] = field(default_factory=set)
+    steps: list[int] = field(default_factory=lambda: [0])
+
+    def count_command(self) -> None:
+        """Counts a command that is read: loops and functions in each other could go on for ever."""
+        self.steps[0] += 1
+        if self.steps[0] > _MAX_COMMANDS:
+            raise MalformedSourceError("too-many-commands", f"a script runs through more than {_MAX_COMMANDS} commands")
+
+    def read(self, name: str) -> str | None:
+        """The text of a file: as the script itself wrote it, else one beside the script."""
+        written = self.files.get(name.rsplit("/", 1)[-1])
+        return read_beside(name, self.folder) if written is None else written
+
+    def deeper(self) -> "Scope":
+        """The same scope one level further in, for texts inside texts: it shares everything but the depth."""
+        return replace(self, depth=self.depth + 1)
 
     def items(self, name: str) -> list[str] | None:
         """The array of that name, a scalar as one item, or None when unset."""
         if name in self.arrays:
             return self.arrays[name]
+        if name.isdigit() and name != "0" and "@" in self.arrays:
+            return self.arrays["@"][int(name) - 1 : int(name)] or None
         return [self.variables[name]] if name in self.variables else None
 
 
@@ -89,24 +114,24 @@ def _fields(word: Word, scope: Scope) -> list[str]:
     return fields
 
 
-def _runs(word: Word, scope: Scope) -> list[list[tuple[str, bool]]]:
+def _runs(word: Word, scope: Scope) -> list[list[Piece]]:
     """Pieces (text, may be split) per field that quoted arrays force apart; usually one run."""
-    runs: list[list[tuple[str, bool]]] = [[]]
+    runs: list[list[Piece]] = [[]]
     for part in word:
         if part.kind == VARIABLE:
             values = _variable(part, scope)
             if len(values) == 0 and len(word) == 1:
                 return []
-            for number, value in enumerate(values):
+            for number, pieces in enumerate(values):
                 if number:
                     runs.append([])
-                runs[-1].append((value, not part.quoted))
+                runs[-1] += pieces
         else:
             runs[-1].append(_plain(part, scope))
     return runs
 
 
-def _plain(part: Part, scope: Scope) -> tuple[str, bool]:
+def _plain(part: Part, scope: Scope) -> Piece:
     if part.kind == COMMAND:
         output = _substitution(part.text, scope)
         if output is None:
@@ -121,29 +146,30 @@ def _plain(part: Part, scope: Scope) -> tuple[str, bool]:
     return part.text, False
 
 
-def _variable(part: Part, scope: Scope) -> list[str]:
-    """The values of `${...}`: one, or an array's items when it is quoted as "${A[@]}"."""
+def _variable(part: Part, scope: Scope) -> list[list[Piece]]:
+    """The values of `${...}` in pieces: one, or an array's items when it is quoted as "${A[@]}"."""
     match = _PARAMETER.fullmatch(part.text)
     if match is None:
-        return [_unknown(part.text, scope)]
+        return [[(_unknown(part.text, scope), not part.quoted)]]
     name, index, rest = match["name"], (match["index"] or "")[1:-1], match["rest"]
-    if name in _ALL_ITEMS:
-        return list(scope.arrays.get("@", []))
-    items = scope.items(name)
+    if not match["length"] and (name in _ALL_ITEMS or index in _ALL_ITEMS):
+        items = scope.arrays.get("@", []) if name in _ALL_ITEMS else _array_items(part, scope.items(name), index)
+        return [[(item, not part.quoted)] for item in items]
+    if part.text == "#" and "@" in scope.arrays:
+        return [[(str(len(scope.arrays["@"])), not part.quoted)]]
+    items_or_none = scope.items(name)
     if match["length"]:
-        return [str(len(items or []) if index in _ALL_ITEMS else len((items or [""])[0]))]
-    if index in _ALL_ITEMS:
-        return _array_items(part, items, index, scope)
-    value = _indexed(items, index)
+        length = len(items_or_none or []) if index in _ALL_ITEMS else len((items_or_none or [""])[0])
+        return [[(str(length), not part.quoted)]]
+    value = _indexed(items_or_none, index)
     default = _DEFAULTS.fullmatch(rest)
     if default:
         return [_with_default(default, value, part, scope)]
-    if rest:
-        return [_unknown(part.text, scope)]
-    return [_unknown(part.text, scope) if value is None else value]
+    text = _unknown(part.text, scope) if value is None or rest else value
+    return [[(text, not part.quoted)]]
 
 
-def _array_items(part: Part, items: list[str] | None, index: str, scope: Scope) -> list[str]:
+def _array_items(part: Part, items: list[str] | None, index: str) -> list[str]:
     if items is None:
         # A script may well leave an argument array unset; bash then yields no word at all.
         return []
@@ -160,40 +186,37 @@ def _indexed(items: list[str] | None, index: str) -> str | None:
     return items[int(index)] if index.isdigit() and int(index) < len(items) else None
 
 
-def _with_default(default: re.Match[str], value: str | None, part: Part, scope: Scope) -> str:
-    """`${X:-d}`, `${X:=d}`, `${X:+d}`, `${X:?d}` and their forms without the colon."""
+def _with_default(default: re.Match[str], value: str | None, part: Part, scope: Scope) -> list[Piece]:
+    """`${X:-d}`, `${X:=d}`, `${X:+d}`, `${X:?d}` and their forms without the colon, in pieces."""
     colon, kind, text = default.groups()
     is_set = value is not None and (value != "" or not colon)
     if kind == "+":
-        return _nested(text, part.quoted, scope) if is_set else ""
+        return _nested(text, part.quoted, scope) if is_set else [("", not part.quoted)]
     if is_set:
-        return value or ""
+        return [(value or "", not part.quoted)]
     name = part.text.split(colon + kind, 1)[0]
     if kind == "?":
-        return _unknown(name, scope)
-    result = _nested(text, part.quoted, scope)
+        return [(_unknown(name, scope), not part.quoted)]
+    pieces = _nested(text, part.quoted, scope)
     if kind == "=":
-        scope.variables[name] = result
-    return result
+        scope.variables[name] = "".join(piece for piece, _ in pieces)
+    return pieces
 
 
-def _nested(text: str, quoted: bool, scope: Scope) -> str:
-    """The text of a default, expanded: inside double quotes single quotes are literal, outside they group."""
-    inner = _deeper(scope)
+def _nested(text: str, quoted: bool, scope: Scope) -> list[Piece]:
+    """The text of a default, expanded: inside double quotes single quotes are literal, outside they protect blanks."""
+    inner = scope.deeper()
     if quoted:
         plain = re.sub(r'(\\.)|"', lambda match: match[1] or "", text, flags=re.DOTALL)
-        return expand_text(Lexer(f'"{plain}"', inner.depth).word(), inner)
+        return [(expand_text(Lexer(f'"{plain}"', inner.depth).word(), inner), False)]
     lexer = Lexer(text, inner.depth)
-    pieces: list[str] = []
+    pieces: list[Piece] = []
     while lexer.position < len(text):
-        pieces.append(expand_text(lexer.word(), inner))
-        pieces.append(text[lexer.position : lexer.position + 1])
+        for number, run in enumerate(_runs(lexer.word(), inner)):
+            pieces += ([(" ", True)] if number else []) + run
+        pieces.append((text[lexer.position : lexer.position + 1], True))
         lexer.position += 1
-    return "".join(pieces)
-
-
-def _deeper(scope: Scope) -> Scope:
-    return Scope(scope.variables, scope.arrays, scope.folder, scope.braces, scope.unresolved, scope.depth + 1)
+    return pieces
 
 
 def _unknown(text: str, scope: Scope) -> str:
@@ -208,16 +231,21 @@ def _substitution(text: str, scope: Scope) -> str | None:
     if len(commands) != 1:
         return None
     command = commands[0]
-    words = [field for word in command.words for field in expand_word(word, _deeper(scope))]
+    words = [field for word in command.words for field in expand_word(word, scope.deeper())]
+    return printed(words, command, scope.deeper())
+
+
+def printed(words: list[str], command: Command, scope: Scope) -> str | None:
+    """What a command that only prints its arguments or its input would print; None for all others."""
     program, arguments = words[0] if words else "", words[1:]
     if program == "echo":
         return " ".join(argument for number, argument in enumerate(arguments) if number or argument not in ("-n", "-e"))
     if program == "printf" and arguments:
         return _printf(arguments[0], arguments[1:])
     if program == "cat" and not arguments and command.document is not None:
-        return document_text(command, _deeper(scope))
+        return document_text(command, scope)
     if program == "cat" and len(arguments) == 1:
-        return read_beside(arguments[0], scope.folder)
+        return scope.read(arguments[0])
     return None
 
 
@@ -272,7 +300,7 @@ def _evaluate(node: ast.expr, scope: Scope) -> int:
 
 def _braces(word: Word, depth: int = 0) -> list[Word]:
     """Brace expansion of bash: unquoted `{a,b}` becomes two words, which is what happens to unquoted JSON."""
-    if depth > _MAX_BRACES:
+    if depth > _MAX_BRACES or (depth == 0 and _openings(word) > _MAX_OPENINGS):
         raise MalformedSourceError("too-many-words", f"more than {_MAX_BRACES} brace expansions in one word")
     characters = [
         (char, Part(TEXT, char, part.quoted)) if part.kind == TEXT and not part.quoted else ("", part)
@@ -291,6 +319,10 @@ def _braces(word: Word, depth: int = 0) -> list[Word]:
         if len(results) > _MAX_WORDS:
             raise MalformedSourceError("too-many-words", f"braces expand to more than {_MAX_WORDS} words")
     return results
+
+
+def _openings(word: Word) -> int:
+    return sum(part.text.count("{") for part in word if part.kind == TEXT and not part.quoted)
 
 
 def _brace_span(characters: list[str]) -> tuple[int, list[int], int] | None:

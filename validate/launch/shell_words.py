@@ -23,6 +23,8 @@ _OPERATOR = re.compile(r"&&|\|\||;;&|;;|;&|\|&|[;&|()\n]")
 _REDIRECTION = re.compile(r"\d*(?:<<<|<<-?|>>|<>|&>>|&>|>\||[<>]&?)")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _BACKQUOTED = re.compile(r"`((?:[^`\\]|\\.)*)`", re.DOTALL)
+_FUNCTION_END = re.compile(r"\s*\)[ \t]*")
+_FUNCTION_NAME = re.compile(r"[A-Za-z_][\w\-.:]*")
 _SPECIAL = "@*#?$!-0123456789"
 _ARRAY_START = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=")
 _ANSI_ESCAPES = {"n": "\n", "t": "\t", "\\": "\\", "'": "'", '"': '"', "r": "\r", "a": "\a", "e": "\x1b"}
@@ -43,13 +45,16 @@ Word = tuple[Part, ...]
 
 @dataclass(slots=True)
 class Command:
-    """A simple command: words, the operator before it, the line it starts on, and a here-document given to it."""
+    """A simple command: words, the operator before it, its line, a here-document given to it, the file it writes."""
 
     words: list[Word] = field(default_factory=list)
     operator: str = "\n"
     line: int = 1
     document: str | None = None
     document_literal: bool = False
+    output: Word = ()
+    appends: bool = False
+    defines: str = ""  # the function that this begins to define
 
 
 class Lexer:
@@ -78,14 +83,31 @@ class Lexer:
                 self._redirect(command, redirection[0].lstrip("0123456789"))
             elif operator:
                 self.position = operator.end()
+                if operator[0] == "(" and self._defines(command):
+                    found.append(command)
+                    command = Command(operator="(", line=self._line())
+                    continue
                 found += [command] if command.words else []
                 if operator[0] == "\n":
                     self._read_documents()
-                command = Command(operator=operator[0], line=self._line())
+                # A line break after an operator only continues it; so does an empty command between two of them.
+                kept = command.operator if operator[0] == "\n" and not command.words else operator[0]
+                command = Command(operator=kept, line=self._line())
             elif self.position < len(self.text):
                 command.line = command.line if command.words else self._line()
                 command.words.append(self.word())
         return [*found, command] if command.words else found
+
+    def _defines(self, command: Command) -> bool:
+        """Whether the command so far is the head of a function, `NAME ( )`; then it is marked as such."""
+        end = _FUNCTION_END.match(self.text, self.position)
+        names = ["".join(part.text for part in word) for word in command.words]
+        names = names[1:] if names[:1] == ["function"] else names
+        if end is None or len(names) != 1 or not _FUNCTION_NAME.fullmatch(names[0]):
+            return False
+        self.position = end.end()
+        command.defines = names[0]
+        return True
 
     def _line(self) -> int:
         return bisect.bisect_left(self._newlines, self.position) + 1
@@ -110,6 +132,8 @@ class Lexer:
         if operator in ("<<", "<<-"):
             literal = any(part.quoted for part in target)
             self._documents.append((command, "".join(part.text for part in target), literal, operator == "<<-"))
+        elif operator in (">", ">>", ">|"):
+            command.output, command.appends = target, operator == ">>"
         elif operator == "<<<":
             command.document = "".join(part.text for part in target if part.kind == TEXT)
 

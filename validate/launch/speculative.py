@@ -1,14 +1,18 @@
 """The speculative configuration that vLLM of that version ends up with, and what is wrong with what was written."""
 
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any
 
 from hwmodel.engine.keys import KEYS
 from hwmodel.engine.versions import Version, format_version
+from hwmodel.specs import Gpu
 from validate.launch.arguments import Arguments
-from validate.launch.findings import ERROR, WARNING, Finding
+from validate.launch.findings import ERROR, WARNING, Finding, Place
 from validate.launch.json_value import UNKNOWN, Reading, corrected, is_expanded, is_unresolved, read_value
+from validate.launch.model_facts import ModelFacts, bundled_speculation
 from validate.launch.settings import Settings
 from validate.launch.speculative_defaults import fill_defaults
 from validate.launch.speculative_keys import ALIASES, HYPHENS_FIRST, IGNORED_KEYS, INTERNAL_KEYS, USED_BY
@@ -16,18 +20,23 @@ from validate.launch.systemd_words import excerpt
 from validate.launch.vllm_options import LEGACY, LEGACY_LAST
 
 _OPTION = "speculative-config"
+BUNDLED_FIRST: Version = (0, 10, 2)  # vllm/engine/arg_utils.py: maybe_override_with_speculators
+_SPECULATOR_NAME = re.compile(r"speculator", re.IGNORECASE)
 
 
 @dataclass(slots=True)
 class Speculation:
     """The case while it is judged: where it was written, for which version, and the findings so far."""
 
-    kind: str  # of the source: decides how a correction is written
+    place: Place  # decides how a correction is written
     version: Version
     version_stated: bool
     settings: Settings
     findings: list[Finding] = field(default_factory=list)
     written: dict[str, Any] = field(default_factory=dict)  # as given: keys as the engine names them, no defaults
+    options: Mapping[str, Any] = field(default_factory=dict)  # the other options of the launch
+    gpu: Gpu | None = None
+    model: ModelFacts = field(default_factory=ModelFacts)
 
     def add(self, severity: str, code: str, message: str, fix: str | None = None) -> None:
         """Record one finding."""
@@ -43,6 +52,10 @@ class Speculation:
 
 def vllm_speculation(case: Speculation, arguments: Arguments) -> dict[str, Any] | None:
     """The effective configuration with that version's defaults, or None when off or when the value is broken."""
+    bundled = _bundled(case, arguments)
+    if bundled is not None:
+        case.written = bundled
+        return fill_defaults(case, bundled)
     written = _legacy(case, arguments)
     text = arguments.options.get(_OPTION)
     if isinstance(text, str):
@@ -56,6 +69,32 @@ def vllm_speculation(case: Speculation, arguments: Arguments) -> dict[str, Any] 
     case.written = dict(config)
     _check_keys(case, config)
     return fill_defaults(case, config)
+
+
+def _bundled(case: Speculation, arguments: Arguments) -> dict[str, Any] | None:
+    """The speculation that the model's repository brings along; it takes the place of whatever the launch says."""
+    name = case.settings.model
+    if name is None or case.version < BUNDLED_FIRST:
+        return None
+    found = bundled_speculation(case.model.config, name)
+    if found is None:
+        if _SPECULATOR_NAME.search(name) and not case.model.config:
+            text = (
+                f"{name} looks like a speculators repository: its config.json then names the model that is served and "
+                "switches speculation on by itself; give it with --model-config to be sure"
+            )
+            case.add(WARNING, "model-may-bring-speculation", text, "vllm serve <the model to be served>")
+        return None
+    text = (
+        f"speculators_config in the config.json of {name} switches speculation on: {found.verifier} is served and "
+        f"{name} drafts {found.config['num_speculative_tokens']} tokens with {found.config['method']}"
+    )
+    if _OPTION in arguments.options or _aliases_given(arguments):
+        case.add(ERROR, "speculative-config-replaced", f"{text}; what the launch says about speculation is discarded")
+    else:
+        case.add(WARNING, "model-brings-speculation", text)
+    case.settings.model = found.verifier
+    return found.config
 
 
 def _aliases_given(arguments: Arguments) -> bool:
@@ -100,7 +139,7 @@ def _json(case: Speculation, text: str, arguments: Arguments) -> dict[str, Any] 
 
 
 def _broken(case: Speculation, text: str, reading: Reading) -> None:
-    fix = corrected(case.kind, reading.meant) if reading.meant else None
+    fix = corrected(case.place, reading.meant) if reading.meant else None
     message = (
         f"--speculative-config reaches the engine as `{excerpt(text)}`: {reading.explanation}; vLLM stops at start"
     )
@@ -121,7 +160,7 @@ def _legacy(case: Speculation, arguments: Arguments) -> dict[str, Any] | None:
     if case.version > LEGACY_LAST:
         names = ", ".join("--" + name for name in arguments.legacy)
         message = f"{case.label} stops at {names}: these options ended with 0.8.2, one JSON takes their place"
-        case.add(ERROR, "legacy-option", message, corrected(case.kind, config))
+        case.add(ERROR, "legacy-option", message, corrected(case.place, config))
     return config
 
 
@@ -182,7 +221,7 @@ def _unknown_key(case: Speculation, key: str, config: dict[str, Any]) -> None:
         "unknown-key",
         f"'{key[:60]}' is no key of the speculative config: {case.label} stops with "
         f"'Unexpected keyword argument'{hint}",
-        corrected(case.kind, fixed) if near else None,
+        corrected(case.place, fixed) if near else None,
     )
 
 

@@ -4,8 +4,9 @@ from typing import Any, Protocol
 
 from hwmodel.engine.methods import check_method, method_names
 from hwmodel.engine.versions import Rows, Version, at_version
-from validate.launch.findings import ERROR, INFO, WARNING
+from validate.launch.findings import ERROR, INFO, WARNING, Place
 from validate.launch.json_value import UNKNOWN, corrected
+from validate.launch.model_facts import ModelFacts
 from validate.launch.settings import Settings
 from validate.launch.speculative_keys import MTP_ALIASES, MTP_FIRST, OTHER_METHODS
 
@@ -32,9 +33,10 @@ _MAX_SHOWN_LENGTH = 60
 class Case(Protocol):
     """What `speculative.Speculation` offers: version, settings, and a place for findings."""
 
-    kind: str
+    place: Place
     version: Version
     settings: Settings
+    model: ModelFacts
 
     def add(self, severity: str, code: str, message: str, fix: str | None = None) -> None:
         """Record one finding."""
@@ -205,15 +207,16 @@ def _lookup(case: Case, config: dict[str, Any]) -> None:
 
 
 def _with(case: Case, config: dict[str, Any], key: str, value: Any) -> str:
-    return corrected(case.kind, {name: item for name, item in config.items() if item is not None} | {key: value})
+    return corrected(case.place, {name: item for name, item in config.items() if item is not None} | {key: value})
 
 
 def _draft_parallelism(case: Case, config: dict[str, Any], method: str) -> None:
     target = case.settings.tensor_parallel_size or 1
     given = config.get("draft_tensor_parallel_size")
     if given is None:
-        config["draft_tensor_parallel_size"] = 1 if method == "mlp_speculator" else target
-    elif given not in (1, target):
+        known = None if "tensor_parallel_size" in case.settings.unresolved else target
+        config["draft_tensor_parallel_size"] = 1 if method == "mlp_speculator" else known
+    elif given not in (1, target) and "tensor_parallel_size" not in case.settings.unresolved:
         message = (
             f"draft_tensor_parallel_size={given} cannot be other value than 1 or target "
             f"model tensor_parallel_size ({target})"
@@ -230,12 +233,6 @@ def _schedule(case: Case, config: dict[str, Any]) -> None:
     if fault:
         case.add(
             ERROR, "schedule-invalid", f"num_speculative_tokens_per_batch_size: {fault}", "[[1, 64, 3], [65, 512, 0]]"
-        )
-    elif (case.settings.data_parallel_size or 1) > 1:
-        case.add(
-            WARNING,
-            "schedule-ignored",
-            "num_speculative_tokens_per_batch_size is disabled with data parallelism: the static length holds",
         )
 
 
@@ -259,6 +256,9 @@ def _supported(case: Case, config: dict[str, Any], method: str) -> None:
         return
     asked = "p_eagle" if method == "eagle3" and config.get("parallel_drafting") is True else method
     length = config.get("num_speculative_tokens")
-    for fact in check_method("vllm", case.version, asked, length if isinstance(length, int) else 1):
+    count = length if isinstance(length, int) else 1
+    for fact in check_method("vllm", case.version, asked, count, n_predict=case.model.num_mtp_layers or None):
+        if fact.code == "falls-back-to-v0" and case.settings.model_runner == "v1":
+            continue
         severity = INFO if fact.code == "needs-package" else fact.severity
         case.add(severity, fact.code, fact.text)

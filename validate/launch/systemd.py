@@ -1,16 +1,17 @@
 """Launches of a systemd unit: drop-ins, environment files, specifiers, continuations, as systemd reads them."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from validate.launch.files import read_beside, read_source
-from validate.launch.findings import ERROR, INFO, WARNING, Finding, Launch
+from validate.launch.findings import ERROR, INFO, WARNING, Finding, Launch, MalformedSourceError
 from validate.launch.systemd_words import excerpt, expand_variables, split_environment_file, split_words
 
 _COMMENT = ("#", ";")
 _EXECUTABLE_PREFIXES = "@-:+!|"
+_WHOLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # systemd.unit(5), "Specifiers": those with one value for a system service; others depend on the host, stay as written.
 _DIRECTORY_SPECIFIERS = {
@@ -33,6 +34,7 @@ class _Service:
     environment: list[str] = field(default_factory=list)
     environment_files: list[str] = field(default_factory=list)
     unset: list[str] = field(default_factory=list)
+    passed: list[str] = field(default_factory=list)  # names taken over from the manager, whose values are unknown
     kind: str = "simple"
     user: str = ""
     directory: str = ""
@@ -42,15 +44,15 @@ class _Service:
 def read_systemd(text: str, path: Path | None = None) -> list[Launch]:
     """The launches of a unit's text (or of `systemctl cat`), with the drop-ins beside the file when it has one."""
     service = _Service()
-    for piece in _pieces(text, path):
-        for section, key, value in _settings(piece, service.findings):
+    for piece in unit_pieces(text, path):
+        for section, key, value in unit_settings(piece, service.findings):
             if section in ("Service", ""):
                 _apply(service, key, value)
     unit = _unit_name(text, path)
     return [_launch(service, command, unit, path) for command in _commands(service)]
 
 
-def _pieces(text: str, path: Path | None) -> list[str]:
+def unit_pieces(text: str, path: Path | None) -> list[str]:
     """The unit's text and those of `NAME.service.d/*.conf` beside it, in systemd's order; also from one drop-in."""
     if path is None:
         return [text]
@@ -72,7 +74,7 @@ def _unit_name(text: str, path: Path | None) -> str:
     return shown[1] if shown else "unit"
 
 
-def _settings(text: str, findings: list[Finding]) -> Iterator[tuple[str, str, str]]:
+def unit_settings(text: str, findings: list[Finding]) -> Iterator[tuple[str, str, str]]:
     """(section, key, value) of every setting, continuation lines joined by a blank and comments inside them skipped."""
     section = ""
     pending = ""
@@ -118,6 +120,7 @@ def _apply(service: _Service, key: str, value: str) -> None:
         "Environment": service.environment,
         "EnvironmentFile": service.environment_files,
         "UnsetEnvironment": service.unset,
+        "PassEnvironment": service.passed,
     }
     if key == "ExecStart":
         if value:
@@ -156,6 +159,10 @@ def _commands(service: _Service) -> list[str]:
 
 def _launch(service: _Service, command: str, unit: str, path: Path | None) -> Launch:
     """The launch of one ExecStart= value: words split, specifiers and variables expanded."""
+    if re.match(r"\{\s*path=", command):
+        raise MalformedSourceError(
+            "lossy-source", "`systemctl show` joins the words with blanks: where one ends is lost; give `systemctl cat`"
+        )
     findings = list(service.findings)
     notes: list[str] = []
     split = split_words(command)
@@ -173,12 +180,23 @@ def _launch(service: _Service, command: str, unit: str, path: Path | None) -> La
         _specifiers(word.replace("\\;", ";") if word == "\\;" else word, unit, service, notes) for word in words
     )
     environment, complete = _environment(service, unit, path, findings)
+    findings += _one_word(expanded, environment)
     argv, unset = (list(expanded), []) if ":" in prefix else expand_variables(expanded, environment, complete=complete)
     findings += [_unset(name, complete) for name in dict.fromkeys(unset)]
     folder = path.parent if path else None
     return Launch(
         unit, "systemd", tuple(argv), environment, folder=folder, findings=tuple(findings), notes=tuple(notes)
     )
+
+
+def _one_word(words: tuple[str, ...], environment: Mapping[str, str]) -> list[Finding]:
+    """Findings on `${ARGS}` where the variable holds several options: braces make one word of them."""
+    names = [match[1] for word in words if (match := _WHOLE.fullmatch(word))]
+    return [
+        Finding(ERROR, "variable-one-word", f"${{{name}}} is one word for systemd, blanks and all", f"${name}")
+        for name in dict.fromkeys(names)
+        if re.match(r"\s*-.*\s", environment.get(name, ""))
+    ]
 
 
 def _unset(name: str, complete: bool) -> Finding:
@@ -205,18 +223,36 @@ def _environment(
                 message = f"systemd ignores {excerpt(item)!r} in Environment=: no assignment; quote the whole item"
                 findings.append(Finding(WARNING, "environment-ignored", message, f"Environment={_quoted_item(line)}"))
     complete = True
-    for file in service.environment_files:
-        text = read_beside(file.lstrip("-"), path.parent if path else None)
-        if text is None:
+    for written in service.environment_files:
+        file = _specifiers(written.removeprefix("-"), unit, service, notes)
+        texts = _environment_texts(file, path.parent if path else None)
+        if not texts:
             complete = False
-            optional = file.startswith("-")
-            message = f"the environment file {file.lstrip('-')} cannot be read here, so its variables are unknown"
-            findings.append(Finding(INFO if optional else WARNING, "environment-file-unreadable", message))
-        else:
+            message = f"the environment file {file} cannot be read here, so its variables are unknown"
+            severity = INFO if written.startswith("-") else WARNING
+            findings.append(Finding(severity, "environment-file-unreadable", message))
+        for text in texts:
             variables |= split_environment_file(text)
+    complete = complete and not service.passed
     for name in " ".join(service.unset).split():
         variables.pop(name.split("=")[0], None)
     return variables, complete
+
+
+def _environment_texts(name: str, folder: Path | None) -> list[str]:
+    """The texts of an EnvironmentFile=: one, or several in order of their names where it is a pattern."""
+    if not re.search(r"[*?\[]", name):
+        text = read_beside(name, folder)
+        return [] if text is None else [text]
+    wanted = Path(name)
+    for place in [wanted.parent, *([folder] if folder else [])]:
+        try:
+            texts = [read_beside(file.name, place) for file in sorted(place.glob(wanted.name))]
+        except (OSError, ValueError):
+            continue
+        if texts:
+            return [text for text in texts if text is not None]
+    return []
 
 
 def _quoted_item(line: str) -> str:

@@ -6,9 +6,10 @@ from dataclasses import replace
 
 from validate.launch.docker_run import is_docker_run, read_docker_run
 from validate.launch.files import read_beside
-from validate.launch.findings import WARNING, Finding, Launch, MalformedSourceError
+from validate.launch.findings import ERROR, WARNING, Finding, Launch, MalformedSourceError
 from validate.launch.program import engine_call, text_version
 from validate.launch.shell import Invocation, script_invocations
+from validate.launch.systemd_words import excerpt
 
 # Programs that start the rest of their command line. Their own options are skipped by looking for the engine's command.
 _WRAPPERS = frozenset(
@@ -18,12 +19,17 @@ _WRAPPERS = frozenset(
         "pdm", "hatch", "srun", "mpirun", "apptainer", "singularity", "nsys", "ncu", "perf", "strace", "gdb", "tini",
         "dumb-init", "gosu", "su-exec", "runuser", "setpriv", "systemd-run", "screen", "xvfb-run", "chroot",
         "unshare", "flock", "docker", "podman", "nerdctl", "kubectl", "catchsegv", "ld.so", "prlimit", "hpc-launch",
-        "rlwrap", "doas", "start-stop-daemon", "cgexec", "runsv", "s6-setuidgid", "s6-envdir", "systemd-inhibit",
+        "rlwrap", "doas", "ssh", "tmux", "su", "parallel", "torchrun", "xargs",
+        "start-stop-daemon", "cgexec", "runsv", "s6-setuidgid", "s6-envdir", "systemd-inhibit",
         "nixGL",
     )
 )  # fmt: skip
 _SHELLS = frozenset(("sh", "bash", "dash", "ash", "zsh", "ksh"))
 _SHELL_OPTIONS_WITH_VALUE = frozenset(("-o", "+o", "-O", "+O", "--rcfile", "--init-file"))
+_SSH_OPTIONS_WITH_VALUE = frozenset(f"-{letter}" for letter in "BbcDEeFIiJLlmOoPpQRSWw")
+_ENGINE_IN_TEXT = re.compile(
+    r"(?s)(?=.*\s)(?:.*\bvllm\s+serve\b|.*\bvllm\.entrypoints\.|.*\bsglang[.\s]+(?:launch_server|serve)\b)"
+)
 _ENVIRONMENT_ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
 _MAX_NESTING = 8
 MAX_LAUNCHES = 200
@@ -79,12 +85,18 @@ def _from_script_text(launch: Launch, text: str, arguments: Sequence[str], progr
     return launches_of_script(replace(launch, argv=()), shebang + script, depth)
 
 
+def read_named(name: str, launch: Launch) -> str | None:
+    """The text of a file that the launch names: written by the source itself, or lying where it says or beside it."""
+    written = launch.files.get(name.rsplit("/", 1)[-1])
+    return read_beside(name, launch.folder, launch.root) if written is None else written
+
+
 def _single_quoted(word: str) -> str:
     return "'" + word.replace("'", "'\\''") + "'"
 
 
 def _from_script_file(launch: Launch, name: str, depth: int) -> list[Launch]:
-    text = read_beside(name, launch.folder)
+    text = read_named(name, launch)
     if text is None or "\0" in text:
         return []
     return launches_of_script(replace(launch, argv=()), text, depth)
@@ -93,14 +105,16 @@ def _from_script_file(launch: Launch, name: str, depth: int) -> list[Launch]:
 def launches_of_script(launch: Launch, text: str, depth: int = 0) -> list[Launch]:
     """The launches of a script's text; `launch` gives everything but argv. Numbered by line when there are several."""
     found: list[Launch] = []
-    for invocation in script_invocations(text, launch.environment, launch.folder):
+    for invocation in script_invocations(text, launch.environment, launch.folder, launch.files):
         inner = replace(
             launch,
             argv=invocation.argv,
             environment=invocation.environment,
-            findings=(*launch.findings, *_unresolved(invocation)),
+            findings=(*launch.findings, *_unresolved(invocation), *_lost(invocation)),
             notes=(*launch.notes, *_conditional(invocation)),
             folder=invocation.folder,
+            files=invocation.files,
+            in_text=True,
         )
         found += [_named(item, launch, invocation.line) for item in resolve(inner, depth + 1)]
         if len(found) > MAX_LAUNCHES:
@@ -134,6 +148,18 @@ def _unresolved(invocation: Invocation) -> list[Finding]:
     ]
 
 
+def _lost(invocation: Invocation) -> list[Finding]:
+    return [
+        Finding(
+            ERROR,
+            "lost-continuation",
+            f"line {line} is no part of the command above it, so it never reaches the engine: {excerpt(text)}",
+            "end every line but the last with a backslash and nothing after it, and put no remark in between",
+        )
+        for line, text in invocation.lost
+    ]
+
+
 def _conditional(invocation: Invocation) -> list[str]:
     return (
         [f"line {invocation.line} runs only under a condition that depends on the environment"]
@@ -153,6 +179,8 @@ def _from_docker(launch: Launch, depth: int) -> list[Launch]:
 
 def _behind_wrapper(launch: Launch, depth: int) -> list[Launch]:
     """The command after a wrapper's own options and NAME=VALUE words: the first position where one begins."""
+    if launch.argv[0].rsplit("/", 1)[-1] == "ssh":
+        return _over_ssh(launch, depth)
     environment: Mapping[str, str] = launch.environment
     for position in range(1, len(launch.argv)):
         word = launch.argv[position]
@@ -160,14 +188,29 @@ def _behind_wrapper(launch: Launch, depth: int) -> list[Launch]:
         if assignment:
             environment = {**environment, assignment[1]: assignment[2]}
             continue
-        base = word.rsplit("/", 1)[-1]
         rest = launch.argv[position:]
-        starts = (
-            engine_call(rest) or base in _SHELLS or base in _WRAPPERS or _is_script_file(word) or is_docker_run(rest)
-        )
-        if starts:
-            found = resolve(replace(launch, argv=rest, environment=environment), depth + 1)
-            if found:
-                version = text_version(" ".join(launch.argv[:position]), "vllm")
-                return [replace(item, version=item.version or version) for item in found]
+        inner = replace(launch, argv=rest, environment=environment)
+        if _ENGINE_IN_TEXT.search(word):  # one word that a shell will split: tmux, su -c
+            found = launches_of_script(replace(inner, argv=()), word, depth + 1)
+        else:
+            found = resolve(inner, depth + 1) if _may_start(rest) else []
+        if found:
+            version = text_version(" ".join(launch.argv[:position]), "vllm")
+            return [replace(item, version=item.version or version) for item in found]
     return []
+
+
+def _may_start(words: Sequence[str]) -> bool:
+    base = words[0].rsplit("/", 1)[-1]
+    return bool(
+        engine_call(words) or base in _SHELLS or base in _WRAPPERS or _is_script_file(words[0]) or is_docker_run(words)
+    )
+
+
+def _over_ssh(launch: Launch, depth: int) -> list[Launch]:
+    """ssh joins its words with blanks, and the shell over there splits them again: one level of quotes is lost."""
+    position = 1
+    while position < len(launch.argv) and launch.argv[position].startswith("-"):
+        position += 2 if launch.argv[position] in _SSH_OPTIONS_WITH_VALUE else 1
+    text = " ".join(launch.argv[position + 1 :])
+    return launches_of_script(replace(launch, argv=(), environment={}), text, depth + 1) if text else []

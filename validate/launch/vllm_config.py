@@ -4,6 +4,7 @@ Source: vLLM 0.33 `utils/argparse_utils.py`, `load_config_file` and `_pull_args_
 """
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from validate.launch.findings import ERROR, Finding
@@ -26,6 +27,30 @@ def config_words(text: str, version: tuple[int, int, int] | None) -> tuple[list[
     for key, value in content.items():
         words += _entry(key, value, version, findings)
     return words, findings
+
+
+def is_engine_options(document: Any) -> bool:
+    """Whether a mapping is a set of vLLM's options rather than a manifest: it holds a key that only they have."""
+    if not isinstance(document, dict) or not _OTHER_KEYS.isdisjoint(document):
+        return False
+    return any(key.replace("_", "-") in _OPTION_KEYS for key in document)
+
+
+def option_words(options: Mapping[str, Any]) -> list[str]:
+    """The command-line words that mean the same as a mapping of options, as far as the newest version reads it."""
+    findings: list[Finding] = []
+    return [word for key, value in options.items() for word in _entry(key, value, None, findings)]
+
+
+# Keys that only a set of engine options has, and those of manifests.
+_OPTION_KEYS = frozenset(
+    (
+        "model", "speculative-config", "tensor-parallel-size", "max-model-len", "gpu-memory-utilization",
+        "max-num-seqs", "served-model-name", "pipeline-parallel-size", "data-parallel-size",
+        "max-num-batched-tokens", "kv-cache-dtype",
+    )
+)  # fmt: skip
+_OTHER_KEYS = frozenset(("kind", "apiVersion", "image", "args", "command", "containers"))
 
 
 def _entry(key: str, value: Any, version: tuple[int, int, int] | None, findings: list[Finding]) -> list[str]:

@@ -1,22 +1,19 @@
 """Which YAML it is: a compose file, Kubernetes manifests, a container fragment, or vLLM's own --config file."""
 
+import re
 from pathlib import Path
 from typing import Any
 
 from validate.launch.compose import read_compose
-from validate.launch.findings import Finding, Launch, MalformedSourceError
+from validate.launch.findings import ERROR, Finding, Launch, MalformedSourceError
 from validate.launch.kubernetes import read_kubernetes
-from validate.launch.vllm_config import config_words
+from validate.launch.program import text_version
+from validate.launch.systemd_words import excerpt
+from validate.launch.vllm_config import config_words, is_engine_options
+from validate.launch.yaml_embedded import read_embedded
 from validate.launch.yaml_text import parse_document, split_documents
 
-# Keys that only a file of engine options has at its top level.
-_OPTION_KEYS = frozenset(
-    (
-        "model", "speculative-config", "tensor-parallel-size", "max-model-len", "gpu-memory-utilization",
-        "max-num-seqs", "served-model-name", "pipeline-parallel-size", "data-parallel-size",
-        "max-num-batched-tokens", "kv-cache-dtype",
-    )
-)  # fmt: skip
+_TEMPLATE = re.compile(r"\{\{-?\s*[.$A-Za-z(][^{}\n]*\}\}|\{%-?\s*\w[^{}\n]*%\}")
 
 
 def read_yaml(launches: list[Launch], findings: list[Finding], text: str, path: Path | None) -> None:
@@ -24,25 +21,27 @@ def read_yaml(launches: list[Launch], findings: list[Finding], text: str, path: 
     folder = path.parent if path else None
     others: list[Any] = []
     for piece in split_documents(text):
+        template = _TEMPLATE.search(piece)
+        if template:
+            message = (
+                f"{excerpt(template[0])} is a template's: Helm or Jinja has not rendered it, so its value is unknown"
+            )
+            findings.append(Finding(ERROR, "template-not-rendered", message, "helm template ... | draftcast inspect -"))
         try:
             document = parse_document(piece)
             if isinstance(document, dict) and isinstance(document.get("services"), dict):
                 launches += read_compose(document, folder)
-            elif _is_engine_config(document):
+            elif is_engine_options(document):
                 launches.append(_config_launch(piece, path))
             else:
                 others.append(document)
         except MalformedSourceError as error:
             findings.append(error.finding())
-    launches += read_kubernetes(others, folder)
-
-
-def _is_engine_config(document: Any) -> bool:
-    if not isinstance(document, dict) or any(
-        key in document for key in ("kind", "apiVersion", "image", "args", "command", "containers")
-    ):
-        return False
-    return any(key.replace("_", "-") in _OPTION_KEYS for key in document)
+    found = read_kubernetes(others, folder)
+    if not found and not launches:
+        outer = Launch(path.name if path else "yaml", "shell", (), folder=folder, version=text_version(text, "vllm"))
+        found = [launch for document in others for launch in read_embedded(document, outer)]
+    launches += found
 
 
 def _config_launch(text: str, path: Path | None) -> Launch:
