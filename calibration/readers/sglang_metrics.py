@@ -21,7 +21,7 @@ _RANKS = ("tp_rank", "pp_rank", "moe_ep_rank")
 
 def read_window(window: Window) -> Evidence:
     """The cell of a window; the times of a single snapshot are refused."""
-    k, length = _num_steps(window), _accept_length(window)
+    k, length = num_steps(window), _accept_length(window)
     cell = MeasuredCell(
         source=window.source,
         num_speculative_tokens=k,
@@ -94,7 +94,7 @@ def _largest(window: Window, name: str) -> float | None:
     return max((value for value in window.last.labelled(name).values() if value > 0), default=None)
 
 
-def _num_steps(window: Window) -> int | None:
+def num_steps(window: Window) -> int | None:
     """Draft tokens of a chain: speculative steps; 0 where nothing speculative is exported."""
     steps = _largest(window, "sglang:spec_num_steps")
     if steps is not None:
