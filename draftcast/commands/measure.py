@@ -133,9 +133,6 @@ def _load(target: Target, options: dict[str, Any]) -> tuple[dict[str, Any], str 
     failure: str | None = None
     try:
         run.run()
-    except KeyboardInterrupt:
-        if not run.cells:
-            raise
     except DraftcastError as error:
         if not run.cells:
             raise

@@ -89,6 +89,7 @@ class AnswerReader:
         self._by_usage: list[int] = []  # cumulative, one per chunk
         self._usage: int | None = None
         self._steady_usage = True
+        self._finish_s: float | None = None
 
     def event(self, data: bytes, time_s: float) -> None:
         """Takes one event that arrived at `time_s`."""
@@ -113,6 +114,8 @@ class AnswerReader:
             answer.chunk_tokens = _differences(self._by_usage, told)
         elif told is not None:
             answer.counted_by, answer.output_tokens = "final usage", told
+            if self._finish_s is not None and answer.chunk_times_s and self._finish_s > answer.chunk_times_s[-1]:
+                answer.chunk_times_s.append(self._finish_s)  # the last token may have no text
         return answer
 
     def _drop_empty_chunks(self) -> None:
@@ -169,6 +172,7 @@ class AnswerReader:
         reason = choice.get("finish_reason")
         if isinstance(reason, str):
             self.answer.finish_reason = reason
+            self._finish_s = time_s
         grown = told is not None and told > (self._by_usage[-1] if self._by_usage else 0)
         if num_ids or grown or has_text:
             self.answer.chunk_times_s.append(time_s)

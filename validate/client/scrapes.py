@@ -113,6 +113,8 @@ def window_between(before: Counted, after: Counted, model: str | None = None) ->
     if refused:
         return None, refused[0].reason
     paired = [window for window in windows if window.first is not None]
+    if any((window.elapsed_s or 0.0) < 0 for window in paired):
+        return None, "counters fell between two looks at /metrics: the server was restarted or they were reset"
     named = [window for window in paired if model and window.model == model]
     if named or len(paired) == 1:
         return (named or paired)[0], None

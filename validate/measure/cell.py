@@ -15,7 +15,7 @@ from calibration.records import MeasuredCell
 from validate.measure.checks import Check, foreign_traffic, joined_chunks
 from validate.measure.client_side import ClientSide, by_kind, median_gap_s
 from validate.measure.gauges import Gauges
-from validate.measure.server_side import ServerSide, acceptance_dict
+from validate.measure.server_side import ServerSide, acceptance_dict, acceptance_of_answers, worth_saying
 from validate.measure.statistics import percentile
 from validate.measure.users import Outcome
 
@@ -39,7 +39,7 @@ class Measured:
     whole: ServerSide | None = None  # from before the first request to after the last
     server_reason: str | None = None  # why a side of the server is missing
     checks: tuple[Check, ...] = ()
-    gauges: Gauges = Gauges()
+    gauges: Gauges = field(default_factory=Gauges)
     ended_by: str = "precision"
     failure: str | None = None  # what ended it before its time
     finished: bool = True
@@ -56,6 +56,7 @@ def cell_dict(measured: Measured) -> dict[str, Any]:
     values = _values(measured, server, joined)
     judgement, refused = _judged(measured, values)
     refused = measured.failure or _restart(measured) or foreign or refused or _gauge_refusal(measured)
+    acceptance = (acceptance_dict(measured.whole) or acceptance_of_answers(client.answers)) if foreign is None else None
     return {
         "concurrency": client.users,
         "measured_concurrency": client.in_flight,
@@ -64,8 +65,8 @@ def cell_dict(measured: Measured) -> dict[str, Any]:
         "refused_reason": refused,
         "ended_by": measured.ended_by,
         **values,
-        "acceptance": acceptance_dict(measured.whole) if foreign is None else None,
-        "acceptance_reason": _acceptance_reason(measured, foreign),
+        "acceptance": acceptance,
+        "acceptance_reason": None if acceptance else _acceptance_reason(measured, foreign),
         "relative_noise": _noise(values, judgement),
         "prefill_share": judgement.prefill_share if judgement else None,
         "num_requests": len(client.answers),
@@ -87,10 +88,10 @@ def cell_dict(measured: Measured) -> dict[str, Any]:
 def _values(measured: Measured, server: ServerSide | None, joined: str | None) -> dict[str, Any]:
     """The figures of the contract, each from the side that knows it best."""
     client, counted = measured.client, server.cell if server is not None else None
-    seen = client.to_dict()
-    tpot = seen["tpot_s"]
+    tpot = None if _is_held_back(measured) and counted is not None else client.tpot_dict()
+    tpot_from = None if tpot is None else "client"
     if tpot is None and counted is not None and counted.tpot_s is not None:
-        tpot = {"mean": counted.tpot_s}
+        tpot, tpot_from = {"mean": counted.tpot_s}, "server"
     gap_s = mean(client.chunks.gaps_s) if client.chunks.gaps_s and joined is None else None
     has_steps = counted is not None and counted.step_s is not None and counted.tokens_per_step is not None
     step_s = counted.step_s if has_steps and counted else gap_s
@@ -101,8 +102,8 @@ def _values(measured: Measured, server: ServerSide | None, joined: str | None) -
     throughput = first(client.throughput_tokens_per_s, counted.throughput_tokens_per_s if counted else None)
     return {
         "tpot_s": tpot,
-        "tpot_from": "client" if seen["tpot_s"] else "server" if tpot else None,
-        "ttft_s": _ttft(client, counted),
+        "tpot_from": tpot_from,
+        "ttft_s": _ttft(client, counted, from_server=tpot_from == "server"),
         "step_s": step_s,
         "step_from": None if step_s is None else "server" if has_steps else "client",
         "tokens_per_step": per_step,
@@ -113,11 +114,16 @@ def _values(measured: Measured, server: ServerSide | None, joined: str | None) -
     }
 
 
-def _ttft(client: ClientSide, counted: MeasuredCell | None) -> dict[str, Any] | None:
-    from_client = client.ttft_dict()
-    if from_client is None and counted is not None and counted.ttft_s is not None:
+def _is_held_back(measured: Measured) -> bool:
+    """Whether tokens reach the client faster than the server makes them: something holds them back, then lets go."""
+    check = next((item for item in measured.checks if item.name == "tpot_s"), None)
+    return check is not None and check.agrees is False and (check.client or 0.0) < (check.server or 0.0)
+
+
+def _ttft(client: ClientSide, counted: MeasuredCell | None, *, from_server: bool) -> dict[str, Any] | None:
+    if from_server and counted is not None and counted.ttft_s is not None:
         return {"mean": counted.ttft_s}
-    return from_client
+    return client.ttft_dict()
 
 
 def _judged(measured: Measured, values: dict[str, Any]) -> tuple[MeasuredCell | None, str | None]:
@@ -198,16 +204,18 @@ def _acceptance_reason(measured: Measured, foreign: str | None) -> str | None:
         return foreign
     if measured.whole is None:
         return measured.server_reason or "no counters"
-    if measured.whole.acceptance is not None:
-        return None
     return next((reason for reason in measured.whole.refused if "acceptance" in reason), "nothing was drafted")
 
 
 def _notes(measured: Measured, judgement: MeasuredCell | None) -> list[str]:
     notes = [check.words for check in measured.checks if check.words and check.name in _TIMES and check.agrees is False]
     notes += list(judgement.notes) if judgement is not None else []
+    if _is_held_back(measured):
+        notes.append(
+            "chunks arrive in bunches: a proxy or the network holds them back; the server's own times are used"
+        )
     if measured.whole is not None:
-        notes += list(measured.whole.cell.notes) if measured.whole.cell else []
+        notes += worth_saying(measured.whole.cell)
         hits = measured.whole.totals.prefix_hit_share
         if hits is not None and hits > _HITS_WORTH_SAYING:
             notes.append(

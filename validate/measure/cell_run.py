@@ -10,19 +10,20 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from calibration.readers.values import mean
+from validate.client.answers import Answer
 from validate.client.faults import Fault
 from validate.client.scrapes import Counted, Counters, window_between
 from validate.measure.cell import Measured
 from validate.measure.checks import Check, checks_of, whole_of
 from validate.measure.client_side import Steady, client_side
-from validate.measure.gauges import GaugeSampler, Gauges
+from validate.measure.gauges import Gauges, GaugeSampler
 from validate.measure.server_side import ServerSide, server_side
 from validate.measure.settings import Limits
 from validate.measure.statistics import precision_of
 from validate.measure.users import Outcome, Users, Work
 
 _POLL_S = 0.2
-_SETTLE_S, _SETTLE_POLL_S = 3.0, 0.1
+_SETTLE_POLL_S = 0.05
 _MOST_BROKEN = 4  # in a row, and at least as many as there are users
 _MOST_SKIPPED = 10
 _PATIENCE_S = 60.0  # of "later" alone
@@ -85,6 +86,12 @@ class _Faults:
         if self.broken >= max(_MOST_BROKEN, users) or self.skipped >= max(_MOST_SKIPPED, users):
             return f"{self.broken + self.skipped} requests failed one after the other: {fault.message}"
         return None
+
+
+def _time_of(answer: Answer) -> float:
+    """What the precision of a cell is judged by: TPOT; where tokens are not counted, the whole time of the answer."""
+    tpot_s = answer.tpot_s
+    return answer.e2e_s if tpot_s is None else tpot_s
 
 
 @dataclass(slots=True)
@@ -200,12 +207,12 @@ class CellRun:
         """Until the interval is narrow enough, or a limit is reached."""
         until_s = self._begin_s + self.limits.cell_s
         tpots: list[float] = []
-        self._sampler = GaugeSampler(self.work.target)
+        self._sampler = GaugeSampler(self.work.target, self.limits.gauge_s)
         self._sampler.start()
         while self.failure is None:
             for item in self._pump("measuring", self._half_width(tpots)):
-                if item.answer is not None and item.ended_s > self._begin_s and item.answer.tpot_s is not None:
-                    tpots.append(item.answer.tpot_s)
+                if item.answer is not None and item.ended_s > self._begin_s:
+                    tpots.append(_time_of(item.answer))
             if self._is_precise(tpots) or self._must_end(until_s):
                 break
         self._scrape("end")
@@ -229,7 +236,7 @@ class CellRun:
     def _settled(self) -> Counted:
         """A scrape that the server's own accounting has caught up with: no request runs, and nothing grows."""
         taken = self.counters.take()
-        until_s = time.monotonic() + _SETTLE_S
+        until_s = time.monotonic() + self.limits.settle_s
         while taken.scrape is not None and time.monotonic() < until_s:
             time.sleep(_SETTLE_POLL_S)
             again = self.counters.take()

@@ -86,6 +86,10 @@ class ClientSide:
         values = [float(value) for answer in self.answers if (value := getattr(answer, name)) is not None]
         return mean(values) if values else None
 
+    def tpot_dict(self) -> dict[str, Any] | None:
+        """Time per output token: mean over requests, percentiles, interval."""
+        return described(self.tpots_s, self.users)
+
     def ttft_dict(self) -> dict[str, Any] | None:
         """Time to the first token: mean, percentiles, interval."""
         return described([ttft for answer in self.answers if (ttft := answer.ttft_s) is not None], self.users)
@@ -105,7 +109,7 @@ class ClientSide:
             "counted_by": self.counted_by,
             "in_flight": self.in_flight,
             "decoding": self.decoding,
-            "tpot_s": described(self.tpots_s, self.users),
+            "tpot_s": self.tpot_dict(),
             "chunk_gap_s": described(self.chunks.gaps_s, len(self.chunks.gaps_s)) if self.chunks.gaps_s else None,
             "tokens_per_chunk": self.tokens_per_chunk,
             "tokens_of_chunks": _histogram(self.chunks.tokens) if self.has_chunk_tokens else None,

@@ -9,8 +9,6 @@ from validate.client.connection import Connection
 from validate.client.scrapes import Counted, Counters
 from validate.client.target import Target
 
-INTERVAL_S = 2.0  # writing /metrics holds the server's front end up for some milliseconds
-
 
 @dataclass(frozen=True, slots=True)
 class Gauges:
@@ -34,7 +32,7 @@ class Gauges:
 class GaugeSampler:
     """Scrapes in a thread of its own: asked for after an answer, the gauge would always be one lower."""
 
-    def __init__(self, target: Target, interval_s: float = INTERVAL_S) -> None:
+    def __init__(self, target: Target, interval_s: float) -> None:
         """Nothing is asked yet."""
         self._connection = Connection(target)
         self._interval_s = interval_s

@@ -12,7 +12,7 @@ from typing import Any
 from hwmodel.errors import InputError
 from validate.client.connection import Connection
 from validate.client.faults import FaultError
-from validate.client.scrapes import Counters
+from validate.client.scrapes import Counters, window_between
 from validate.client.server_facts import ServerFacts, read_facts
 from validate.client.target import Target
 from validate.measure.cell import cell_dict
@@ -22,10 +22,10 @@ from validate.measure.dialect import Dialect, find_dialect
 from validate.measure.outputs import OutputFile
 from validate.measure.prompts import Prompt, PromptSet
 from validate.measure.run_file import FORMAT, kept_cells, read_run, write_run
+from validate.measure.server_side import prefix_hit_share
 from validate.measure.settings import Limits, Load
 from validate.measure.users import Work
 
-_OBSERVE_S = 1.5  # before the first request: does anything move?
 _WAIT_POLL_S = 1.0
 _NONCE_BYTES = 4
 _PACKAGES = ("draftcast", "requests", "urllib3")
@@ -95,7 +95,18 @@ class LoadRun:
         self._nonce = secrets.token_hex(_NONCE_BYTES)
 
     def run(self) -> None:
-        """Runs all cells; what can be said before the first request is an error, later faults end the run."""
+        """Runs all cells; what can be said before the first request is an error, later faults end the run.
+
+        Ctrl-C ends it with the cells that there are, the one under way among them, marked as not finished.
+        """
+        try:
+            self._run()
+        except KeyboardInterrupt:
+            self.interrupted = True
+            if not self.cells:
+                raise
+
+    def _run(self) -> None:
         self._prepare()
         assert self.facts is not None
         budget = Budget(time.monotonic() + self.plan.limits.total_s, float(self.plan.limits.total_tokens))
@@ -178,7 +189,7 @@ class LoadRun:
         first = self._counters.take()
         if first.scrape is None:
             return
-        time.sleep(_OBSERVE_S)
+        time.sleep(self.plan.limits.observe_s)
         second = self._counters.take()
         busy = max((first.running or 0) + (first.waiting or 0), (second.running or 0) + (second.waiting or 0))
         grown = (second.generated or 0.0) - (first.generated or 0.0)
@@ -198,6 +209,7 @@ class LoadRun:
         self.dialect, answer, learnt = find_dialect(self._connection, self.facts.model, load, prompt, unique)
         self.notes += learnt
         budget.tokens -= answer.output_tokens or 0
+        self._check_salt(prompt)
         prefix = {
             "salt": "every request has a cache salt of its own, so none finds another's prompt in the prefix cache",
             "random text": "every prompt begins with a random word, so none finds another's in the prefix cache",
@@ -206,6 +218,18 @@ class LoadRun:
         self.notes.append(prefix)
         if answer.counted_by == "final usage":
             self.notes.append("the server tells tokens at the end of an answer only: tokens of a chunk are not known")
+
+    def _check_salt(self, prompt: Prompt) -> None:
+        """Sends the first prompt once more: where the server finds it in spite of another salt, salts do nothing."""
+        dialect = self.dialect
+        before = self._counters.take()
+        if dialect is None or dialect.prefix != "salt" or before.scrape is None:
+            return
+        self._connection.stream(dialect.path, dialect.body(prompt, f"{self._nonce}-again", 1))
+        window, _ = window_between(before, self._counters.take(), dialect.model)
+        if window is not None and (prefix_hit_share(window) or 0.0) > 0:
+            self.dialect = replace(dialect, salt=False)
+            self.notes.append("the server takes cache salts without a word, but they have no effect")
 
     def _cell(self, users: int, prompts: Sequence[Prompt], budget: Budget) -> None:
         """Measures one cell and keeps it."""
@@ -226,7 +250,6 @@ class LoadRun:
         try:
             cell.run()
         except KeyboardInterrupt:
-            self.interrupted = True
             self._keep(cell, started_s)
             raise
         self._lengths_s.append(time.monotonic() - started_s)

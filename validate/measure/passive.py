@@ -16,7 +16,7 @@ from validate.client.server_facts import ServerFacts, read_facts
 from validate.client.target import Target
 from validate.measure.passive_tables import deployment_tables
 from validate.measure.run_file import FORMAT, read_run, write_run
-from validate.measure.server_side import acceptance_dict
+from validate.measure.server_side import acceptance_dict, worth_saying
 from validate.measure.traffic import LoadGroup, Traffic
 
 DEFAULT_INTERVAL_S = 10.0
@@ -188,7 +188,7 @@ class PassiveRun:
             "share_of_tokens": tokens / all_tokens if all_tokens else 0.0,
             "prefix_hit_share": side.totals.prefix_hit_share,
             "server": side.to_dict(),
-            "notes": list(found.notes) if found else [],
+            "notes": worth_saying(found),
         }
 
 

@@ -26,9 +26,10 @@ MAX_OUTPUT_TOKENS = 1_000_000
 _ANY = "any"
 # Where the text of a request stands in what tools and proxies record, in the order in which they are looked for.
 _BODIES = ("body", "request", "request_body", "payload")
-_TEXTS = ("prompt", "input", "text", "question", "instruction", "query", "content")
+_TEXTS = ("prompt", "instruction", "input", "text", "question", "query", "content")
 _LENGTHS = ("max_tokens", "max_completion_tokens", "max_output_tokens", "output_tokens", "output_len")
 _KINDS = ("kind", "category", "type", "task")
+_TOML_START = "[[prompt]]"
 _USERS = ("user", "human")
 
 
@@ -129,10 +130,11 @@ def _parsed(data: bytes, path: str) -> list[Prompt]:
         content = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise InputError(f"{shown(path)} is not UTF-8 text (byte {error.start}); allowed: {_ALLOWED}") from error
-    start = content.lstrip()[:2]
-    if start.startswith(("{", '"')) or (start.startswith("[") and not start.startswith("[[")):
+    start = content.lstrip()
+    is_toml = path.lower().endswith(".toml") or start.startswith(_TOML_START)
+    if start.startswith(("{", "[", '"')) and not is_toml:
         return [_prompt(record, f"{shown(path)} {place}") for place, record in _records(content, path)]
-    if path.lower().endswith(".toml") or start.startswith("[["):
+    if is_toml:
         return _toml_prompts(data, shown(path))
     return [_checked(Prompt(text=line.strip()), shown(path)) for line in content.splitlines() if line.strip()]
 

@@ -1,13 +1,16 @@
 """What the server's own counters say of a cell, by the readers that also read saved /metrics."""
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from calibration.readers import sglang_metrics, vllm_metrics
 from calibration.readers.metrics_pairs import Window
 from calibration.records import AcceptanceCounts, MeasuredCell
+from validate.client.answers import Answer
 
 _HITS = ("prefix_cache_hits_total", "gpu_prefix_cache_hits_total", "cached_tokens_total")
+_TOLD_ELSEWHERE = "a draft on "
 _QUERIES = ("prefix_cache_queries_total", "gpu_prefix_cache_queries_total", "prompt_tokens_total")
 
 
@@ -108,3 +111,33 @@ def acceptance_dict(side: ServerSide | None) -> dict[str, Any] | None:
         "draft_probability": side.cell.draft_probability if side.cell else None,
         "num_requests": counts.num_requests,
     }
+
+
+def acceptance_of_answers(answers: Sequence[Answer]) -> dict[str, Any] | None:
+    """The same from what the server told with each answer (vLLM 0.29 and later, where asked for), all of them together.
+
+    Its histogram counts the steps with a draft by how many tokens were accepted.
+    """
+    told = [answer.acceptance_histogram for answer in answers if answer.acceptance_histogram is not None]
+    if not told or len(told) < len(answers):
+        return None
+    k = max(len(histogram) for histogram in told) - 1
+    by_accepted = [sum(histogram[n] for histogram in told if n < len(histogram)) for n in range(k + 1)]
+    drafts = sum(by_accepted)
+    if not drafts:
+        return None
+    positions = [sum(by_accepted[i + 1 :]) for i in range(k)]
+    return {
+        "drafts": drafts,
+        "accepted_tokens": sum(positions),
+        "accepted_per_position": positions,
+        "per_position": [count / drafts for count in positions],
+        "mean_length": 1 + sum(positions) / drafts,
+        "draft_probability": None,
+        "num_requests": len(told),
+    }
+
+
+def worth_saying(cell: MeasuredCell | None) -> list[str]:
+    """The reader's notes without that on the share of drafted steps, which `acceptance` holds as a number."""
+    return [note for note in cell.notes if not note.startswith(_TOLD_ELSEWHERE)] if cell is not None else []

@@ -50,6 +50,9 @@ class Limits:
     cell_s: float = 120.0
     request_s: float = 300.0
     warmup_s: float = 10.0  # of the first cell; later ones warm up for one request of each user
+    observe_s: float = 1.5  # before the first request: does anything move?
+    gauge_s: float = 2.0  # between looks at the load; each holds the server's front end up for some milliseconds
+    settle_s: float = 3.0  # after the last answer: the longest wait for the server's own accounting
     total_s: float = 30 * MINUTE
     total_tokens: int = 1_000_000  # generated, all cells together
 

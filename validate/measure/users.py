@@ -18,7 +18,7 @@ from validate.client.target import Target
 from validate.measure.dialect import Dialect
 from validate.measure.prompts import Order, Prompt
 
-_FIRST_WAIT_S, _LONGEST_WAIT_S = 0.5, 30.0
+_FIRST_WAIT_S, _LONGEST_WAIT_S = 0.1, 30.0
 _ABORT_S = 5.0
 
 
