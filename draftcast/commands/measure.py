@@ -38,7 +38,7 @@ _LIMIT_OPTIONS = (
                  help="A cell ends when the 95 % interval of TPOT is +- P of it."),
     click.option("--max-requests", type=click.IntRange(min=1), default=2000, show_default=True, metavar="N",
                  help="Of a cell."),
-    click.option("--cell-seconds", "cell_s", type=click.FloatRange(1, 86400), default=120.0, show_default=True,
+    click.option("--cell-seconds", "cell_s", type=click.FloatRange(1, 86400), default=60.0, show_default=True,
                  metavar="S", help="Longest measurement of a cell."),
     click.option("--warmup-seconds", "warmup_s", type=click.FloatRange(0, 3600), default=10.0, show_default=True,
                  metavar="S", help="Of the first cell at least."),

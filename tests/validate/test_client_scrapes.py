@@ -1,6 +1,7 @@
 """/metrics of a live server: whole answers are used, all others told; windows between two of them."""
 
 import json
+from pathlib import Path
 
 import pytest
 from fault_server import MODEL, FaultServer
@@ -11,6 +12,7 @@ from validate.client.faults import FaultError
 from validate.client.scrapes import Counters, window_between
 from validate.client.server_facts import ServerFacts, read_facts
 from validate.client.target import Target
+from validate.measure.server_side import acceptance_dict, server_side, worth_saying
 
 
 @pytest.fixture
@@ -126,3 +128,51 @@ def test_two_servers_differ_in_what_matters_and_in_nothing_unknown():
     mine = ServerFacts("u", "m", engine="vllm", engine_version="0.32.0", num_speculative_tokens=3)
     assert mine.differences({"engine": "vllm", "model": "m", "url": "elsewhere", "engine_version": None}) == []
     assert mine.differences({"num_speculative_tokens": 5}) == ["num_speculative_tokens was 5, is 3"]
+
+
+DATA = Path(__file__).parents[1] / "data" / "measurements"
+
+
+def test_a_real_servers_counters_between_two_looks(server, counters):
+    server.pages["/metrics"] = (DATA / "qwen_k5_metrics_before.txt").read_text()
+    before = counters.take()
+    server.pages["/metrics"] = (DATA / "qwen_k5_metrics_after.txt").read_text()
+    window, reason = window_between(before, counters.take())
+    assert reason is None
+    totals = server_side(window).totals
+    assert totals.finished == totals.first_tokens == 6
+    assert (totals.generated_tokens, totals.steps) == (240, 114)  # six answers of 40 tokens, k = 5
+    assert acceptance_dict(server_side(window))["steps"] == totals.steps
+    assert worth_saying(None) == []
+
+
+def test_sglang_tells_its_settings_and_its_ranks_count_once(server):
+    labels = 'engine_type="unified",model_name="org/m",pp_rank="0",tp_rank="{}"'
+    lines = [f"sglang:num_running_reqs{{{labels.format(rank)}}} 4.0" for rank in range(4)]
+    server.pages = {
+        "/v1/models": {"data": [{"id": "org/m", "owned_by": "sglang", "max_model_len": 100}]},
+        "/version": {"detail": "none"},
+        "/get_server_info": {"version": "0.5.5", "tp_size": 4, "speculative_algorithm": "EAGLE3",
+                             "speculative_num_steps": 3, "speculative_eagle_topk": 1},
+        "/metrics": "\n".join(lines) + "\n",
+    }  # fmt: skip
+    facts = facts_of(server)
+    assert (facts.engine, facts.engine_version, facts.method) == ("sglang", "0.5.5", "eagle3")
+    assert facts.num_speculative_tokens == 3
+    assert Counters(Connection(Target(server.url))).take().running == 4.0
+    server.pages["/get_server_info"]["speculative_eagle_topk"] = 4
+    assert facts_of(server).num_speculative_tokens is None  # a tree has no k
+
+
+def test_adapters_are_not_taken_for_the_model(server):
+    server.pages["/v1/models"] = {"data": [{"id": "lora", "parent": "base"}, {"id": "base", "parent": None}]}
+    assert facts_of(server).model == "base"
+    assert facts_of(server, "lora").model == "lora"
+
+
+@pytest.mark.parametrize("answer", [{}, {"data": []}, {"data": [{"id": 3}]}, [], "<html>"])
+def test_a_server_without_models_asks_for_the_name(server, answer):
+    server.pages["/v1/models"] = answer
+    with pytest.raises(InputError, match="allowed: a server with /v1/models, or --served-model NAME"):
+        facts_of(server)
+    assert facts_of(server, "m").model == "m"

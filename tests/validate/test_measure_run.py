@@ -197,6 +197,7 @@ def test_answers_that_arrive_at_once_have_the_times_of_the_server(server):
     assert cell["tpot_from"] == "server"
     assert cell["tpot_s"]["mean"] > 0.001
     assert any("arrive in bunches" in note for note in cell["notes"])
+    assert cell["prefill_share"] is None
 
 
 # /metrics.
@@ -225,6 +226,7 @@ def test_frozen_counters_are_noticed(server):
     assert "do not move" in cell["server_reason"]
     assert cell["checks"] == []
     assert cell["step_from"] == "client"
+    assert cell["gauges"]["samples"] == 0
 
 
 def test_a_restart_within_a_cell_refuses_it_and_ends_the_run(server):

@@ -5,9 +5,12 @@ from dataclasses import dataclass
 
 from calibration.readers.metrics_pairs import Window, windows_of
 from calibration.readers.prometheus_text import Scrape, scrapes_of
+from calibration.readers.sglang_metrics import gauge
 from validate.client.connection import Connection
 
+RUNNING = ("vllm:num_requests_running", "sglang:num_running_reqs")
 _COUNTERS = ("_total", "_count", "_sum")
+_NOT_FOUND = 404
 ENGINES = ("vllm", "sglang")
 
 
@@ -26,15 +29,12 @@ class Counted:
 
     def gauge(self, *names: str) -> float | None:
         """The first of these gauges that is there, engines added up."""
-        if self.scrape is None:
-            return None
-        found = (self.scrape.value(name) for name in names)
-        return next((value for value in found if value is not None), None)
+        return None if self.scrape is None else gauge_of(self.scrape, *names)
 
     @property
     def running(self) -> float | None:
         """Requests that the engine works on."""
-        return self.gauge("vllm:num_requests_running", "sglang:num_running_reqs")
+        return self.gauge(*RUNNING)
 
     @property
     def waiting(self) -> float | None:
@@ -55,6 +55,12 @@ class Counted:
 def engine_of(scrape: Scrape) -> str | None:
     """The engine whose names a scrape holds."""
     return next((engine for engine in ENGINES if any(name.startswith(f"{engine}:") for name in scrape.samples)), None)
+
+
+def gauge_of(scrape: Scrape, *names: str) -> float | None:
+    """The first of these gauges that is there: engines added up, ranks that repeat one engine's counted once."""
+    found = (gauge(scrape, name) if name.startswith("sglang:") else scrape.value(name) for name in names)
+    return next((value for value in found if value is not None), None)
 
 
 class Counters:
@@ -79,8 +85,9 @@ class Counters:
         reply = self._connection.get("/metrics")
         middle_s = (reply.sent_s + reply.received_s) / 2 or time.monotonic()
         if reply.fault is not None:
-            there = "not there" if reply.status == 404 else "cannot be read"
-            return Counted(middle_s, reason=f"/metrics is {there} ({reply.fault.message})")
+            if reply.status == _NOT_FOUND:
+                return Counted(middle_s, reason="/metrics is not there (HTTP 404)")
+            return Counted(middle_s, reason=f"/metrics cannot be read ({reply.fault.message})")
         text = reply.text
         scrapes = scrapes_of(text, "/metrics")
         if len(scrapes) != 1 or engine_of(scrapes[0]) is None:
@@ -109,6 +116,9 @@ def window_between(before: Counted, after: Counted, model: str | None = None) ->
             return None, taken.reason
     assert before.scrape is not None
     assert after.scrape is not None
+    starts = (before.scrape.start_time_s, after.scrape.start_time_s)
+    if None not in starts and starts[0] != starts[1]:
+        return None, "the server was restarted meanwhile: another process answers now"
     windows, refused = windows_of([before.scrape, after.scrape])
     if refused:
         return None, refused[0].reason

@@ -95,7 +95,7 @@ def _with_version(facts: ServerFacts, connection: Connection) -> ServerFacts:
                 facts,
                 engine="sglang",
                 engine_version=text(info.get("version")),
-                method=None if algorithm is None else algorithm.lower(),
+                method="none" if algorithm is None else algorithm.lower(),
                 num_speculative_tokens=_sglang_k(info, algorithm),
             )
     return facts
@@ -117,8 +117,8 @@ def _with_counters(facts: ServerFacts, counted: Counted) -> ServerFacts:
     if window is None:
         return facts
     if window.engine == "sglang":
-        k = facts.num_speculative_tokens
-        return replace(facts, num_speculative_tokens=num_steps(window) if k is None else k)
+        told = facts.method is not None  # by the server's settings; of a tree these tell no k, and no counter does
+        return facts if told else replace(facts, num_speculative_tokens=num_steps(window))
     k = num_speculative_tokens(window)
     return replace(
         facts,

@@ -136,6 +136,7 @@ def _judged(measured: Measured, values: dict[str, Any]) -> tuple[MeasuredCell | 
     if tpot_s is None:
         short = outputs is not None and outputs < MIN_OUTPUT_TOKENS
         return None, f"outputs of {outputs:.3g} tokens: too short for a time per token" if short else _uncounted(client)
+    has_gaps = bool(client.chunks.gaps_s) and client.has_chunk_tokens and not _is_held_back(measured)
     run = Run(
         source="",
         requested=float(client.users),
@@ -145,8 +146,9 @@ def _judged(measured: Measured, values: dict[str, Any]) -> tuple[MeasuredCell | 
         tpot_s=tpot_s,
         tpot_median_s=(values["tpot_s"] or {}).get("p50"),
         tpot_sd_s=standard_deviation(tpots) if tpots else None,
-        gap_s=mean(client.chunks.gaps_s) if client.chunks.gaps_s and client.has_chunk_tokens else None,
-        gap_median_s=median_gap_s(client) if client.has_chunk_tokens else None,
+        gap_s=mean(client.chunks.gaps_s) if has_gaps else None,
+        # With one user nobody else's prompt stretches a gap: what the mean is above the median is scatter.
+        gap_median_s=median_gap_s(client) if has_gaps and client.users > 1 else None,
         ttft_s=(values["ttft_s"] or {}).get("mean"),
         latency_s=client.mean_of("e2e_s"),
         input_tokens=values["input_tokens"],

@@ -146,8 +146,9 @@ class CellRun:
         client = client_side(self.outcomes, self.users, window)
         busy, _ = self._side("begin", "end")
         whole, reason = self._side("before", "after")
+        frozen = self._frozen(whole)
         checks: list[Check] = []
-        if whole is not None:
+        if whole is not None and frozen is None:
             checks = checks_of(whole_of(self.outcomes), whole.totals, (client, busy))
         return Measured(
             client,
@@ -155,9 +156,9 @@ class CellRun:
             self.k,
             busy,
             whole,
-            reason or self._frozen(whole),
-            tuple(checks) if self._frozen(whole) is None else (),
-            self._all_gauges(),
+            reason or frozen,
+            tuple(checks),
+            self._all_gauges() if frozen is None else Gauges(),
             self.ended_by,
             self.failure,
             self.finished,

@@ -49,9 +49,11 @@ def write_run(path: str, run: Mapping[str, Any]) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.replace(part, path)
-    except OSError as error:
+    except BaseException as error:
         with contextlib.suppress(OSError):
             part.unlink(missing_ok=True)
+        if not isinstance(error, OSError):
+            raise
         reason = error.strerror or error
         raise InputError(f"cannot write {shown(path)}: {reason}; allowed: a file on a disk with room") from error
 

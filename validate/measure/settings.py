@@ -47,7 +47,7 @@ class Limits:
     precision: float = 0.03
     min_requests: int = 8
     max_requests: int = 2000  # of a cell
-    cell_s: float = 120.0
+    cell_s: float = 60.0
     request_s: float = 300.0
     warmup_s: float = 10.0  # of the first cell; later ones warm up for one request of each user
     observe_s: float = 1.5  # before the first request: does anything move?

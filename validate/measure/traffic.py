@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from calibration.readers.metrics_pairs import Window
 from calibration.readers.prometheus_text import Labels, Scrape
+from validate.client.scrapes import RUNNING, gauge_of
 from validate.measure.server_side import ServerSide, server_side
 from validate.measure.statistics import standard_error
 
@@ -103,5 +104,5 @@ class Traffic:
 
 def _is_uneven(window: Window, load: float) -> bool:
     """Whether the requests that run at its two ends show that the load changed by more than a group holds."""
-    running = window.gauges("vllm:num_requests_running") or window.gauges("sglang:num_running_reqs")
-    return any(value > _EVEN * load + 1 or value + 1 < load / _EVEN for value in running)
+    ends = [gauge_of(scrape, *RUNNING) for scrape in (window.first, window.last) if scrape is not None]
+    return any(value > _EVEN * load + 1 or value + 1 < load / _EVEN for value in ends if value is not None)
