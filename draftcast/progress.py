@@ -1,11 +1,17 @@
 """How far a long run is, said on stderr from time to time."""
 
+from __future__ import annotations
+
 import sys
 import time
+from typing import TYPE_CHECKING
 
 import click
 
-from draftcast.render.numbers import duration
+from draftcast.render.numbers import duration, share
+
+if TYPE_CHECKING:
+    from validate.measure.load_run import RunProgress
 
 _FIRST_S = 2.0  # runs shorter than this say nothing
 _TERMINAL_S, _FILE_S = 0.5, 10.0  # between two words
@@ -67,6 +73,42 @@ class RowProgress:
             return
         left_s = (time.monotonic() - self._start) / done * (total - done)
         self._line.write(f"{done:,} of {total:,} rows, about {duration(left_s)} left")
+
+    def close(self) -> None:
+        """Ends the line on a terminal."""
+        self._line.close()
+
+
+class LoadProgress:
+    """Called with how far a run of load on a server is; prints now and then, with the time that is left."""
+
+    def __init__(self) -> None:
+        """The clock starts now."""
+        self._line = _Line()
+
+    def __call__(self, progress: RunProgress) -> None:
+        """Says it if it is time."""
+        if not self._line.is_due():
+            return
+        cell = progress.cell
+        parts = [f"concurrency {cell.concurrency}, {cell.phase}: {cell.requests:,} requests"]
+        if cell.half_width is not None:
+            parts.append(f"+-{share(cell.half_width)}")
+        if cell.left_s is not None:
+            parts.append(f"about {duration(cell.left_s)} left")
+        if progress.run_left_s is not None and progress.run_left_s != cell.left_s:
+            parts.append(f"{duration(progress.run_left_s)} in all")
+        self._line.write(", ".join(parts))
+
+    def waiting(self, reason: str) -> None:
+        """Says what is waited for, if it is time."""
+        if self._line.is_due():
+            self._line.write(f"waiting for the server: {reason}")
+
+    def watching(self, gone_s: float, all_s: float, tokens: float) -> None:
+        """Says how far a watch is, if it is time."""
+        if self._line.is_due():
+            self._line.write(f"watching: {tokens:,.0f} tokens so far, {duration(all_s - gone_s)} left")
 
     def close(self) -> None:
         """Ends the line on a terminal."""

@@ -7,6 +7,7 @@ its new tokens, once per token: sum over count is the time per *token*, unlike v
 """
 
 from calibration.readers.metrics_pairs import Window
+from calibration.readers.prometheus_text import Labels, Scrape
 from calibration.readers.runs import PLAUSIBLE_TIME_S, mean_context
 from calibration.readers.values import number
 from calibration.records import Evidence, MeasuredCell, Refused
@@ -21,7 +22,7 @@ _RANKS = ("tp_rank", "pp_rank", "moe_ep_rank")
 
 def read_window(window: Window) -> Evidence:
     """The cell of a window; the times of a single snapshot are refused."""
-    k, length = _num_steps(window), _accept_length(window)
+    k, length = num_steps(window), _accept_length(window)
     cell = MeasuredCell(
         source=window.source,
         num_speculative_tokens=k,
@@ -73,15 +74,18 @@ def _timed(cell: MeasuredCell, window: Window, tokens: float, tpot_s: float) -> 
 
 
 def _running(window: Window) -> list[float]:
-    """Running requests at both ends: engines added up, ranks of one engine (which repeat it) once."""
-    ends = []
-    for scrape in (window.first, window.last):
-        engines: dict[tuple[tuple[str, str], ...], float] = {}
-        for labels, value in scrape.labelled("sglang:num_running_reqs").items() if scrape is not None else ():
-            engine = tuple(pair for pair in labels if pair[0] not in _RANKS)
-            engines[engine] = max(value, engines.get(engine, 0.0))
-        ends += [sum(engines.values())] if engines else []
-    return ends
+    """Running requests at both ends."""
+    ends = (gauge(scrape, "sglang:num_running_reqs") for scrape in (window.first, window.last) if scrape is not None)
+    return [value for value in ends if value is not None]
+
+
+def gauge(scrape: Scrape, name: str) -> float | None:
+    """A gauge with engines added up and ranks of one engine, which repeat it, counted once; None without it."""
+    engines: dict[Labels, float] = {}
+    for labels, value in scrape.labelled(name).items():
+        engine = tuple(pair for pair in labels if pair[0] not in _RANKS)
+        engines[engine] = max(value, engines.get(engine, 0.0))
+    return sum(engines.values()) if engines else None
 
 
 def _mean(window: Window, histogram: str) -> float | None:
@@ -94,7 +98,7 @@ def _largest(window: Window, name: str) -> float | None:
     return max((value for value in window.last.labelled(name).values() if value > 0), default=None)
 
 
-def _num_steps(window: Window) -> int | None:
+def num_steps(window: Window) -> int | None:
     """Draft tokens of a chain: speculative steps; 0 where nothing speculative is exported."""
     steps = _largest(window, "sglang:spec_num_steps")
     if steps is not None:

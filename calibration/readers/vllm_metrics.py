@@ -37,7 +37,7 @@ def read_window(window: Window) -> Evidence:
     counts, refused, notes = _acceptance(window, pairs, tokens)
     cell = MeasuredCell(
         source=window.source,
-        num_speculative_tokens=_num_speculative_tokens(window),
+        num_speculative_tokens=num_speculative_tokens(window),
         tokens_per_step=tokens / pairs,
         num_requests=_finished(window),
         kv_cache_tokens=kv_cache_tokens(window),
@@ -78,7 +78,7 @@ def _finished(window: Window) -> float | None:
     return sum(reasons.values()) if reasons else None
 
 
-def _num_speculative_tokens(window: Window) -> int | None:
+def num_speculative_tokens(window: Window) -> int | None:
     """k: series of all positions are made at start-up. Without speculation there is none; the V0 engine tells no k."""
     if any(name in window.last.samples for name in _V0_MARKS):
         spec = any(name.startswith(_SPEC) for name in window.last.samples)

@@ -1,0 +1,1 @@
+"""Talking to a live server: requests, streamed answers, counters, and what can go wrong with each."""

@@ -1,0 +1,1 @@
+"""Load on a live server, and what it says: closed-loop cells, or hours of its own traffic read without any load."""
