@@ -20,6 +20,7 @@ from calibration.selection import Selected, select
 from calibration.step_selection import take_steps
 from hwmodel.allreduce_curve import AllReduceCurve
 from hwmodel.errors import InputError
+from hwmodel.gpus import load_gpu
 from simulator.calibrated import CarriedOver, carried_over, measured_curve
 from simulator.deployment import Deployment
 from simulator.profile import MeasuredCurve, Profile
@@ -98,25 +99,38 @@ def curve_of(
     collectives: Sequence[CollectivePoint], deployment: Deployment
 ) -> tuple[MeasuredCurve | None, list[Refused], list[str]]:
     """The AllReduce curve of the tensor-parallel group, what was refused, and notes."""
-    ranks = deployment.engine.tensor_parallel_size
-    refused = [
-        Refused(p.source, f"AllReduce over {p.num_ranks} ranks, the deployment reduces over {ranks}")
-        for p in collectives
-        if p.num_ranks is not None and p.num_ranks != ranks
-    ]
+    ranks, title = deployment.engine.tensor_parallel_size, load_gpu(deployment.hardware.gpu).title
+    refused: dict[Refused, None] = {}
     times: dict[float, list[float]] = {}
-    used = [p for p in collectives if p.num_ranks in (None, ranks) and p.num_bytes > 0 and p.time_s > 0]
-    for p in used:
-        times.setdefault(float(p.num_bytes), []).append(p.time_s)
+    sources: dict[str, None] = {}
+    for p in collectives:
+        if p.num_ranks not in (None, ranks):
+            refused[Refused(p.source, f"AllReduce over {p.num_ranks} ranks, the deployment reduces over {ranks}")] = (
+                None
+            )
+        elif _another_gpu(p.gpus, title):
+            refused[Refused(p.source, f"measured on {', '.join(p.gpus)[:80]}, the deployment has {title}")] = None
+        elif p.num_bytes > 0 and p.time_s > 0:
+            times.setdefault(float(p.num_bytes), []).append(p.time_s)
+            sources[p.source] = None
     if ranks == 1 or len(times) < _FEWEST_POINTS:
-        return None, list(dict.fromkeys(refused)), ["AllReduce times: too few to make a curve of"] if times else []
+        return None, list(refused), ["AllReduce times: too few to make a curve of"] if times else []
     sizes = sorted(times)
     means = tuple(float(np.exp(np.mean(np.log(times[size])))) for size in sizes)
-    source = ", ".join(dict.fromkeys(p.source for p in used))
-    notes = (
-        ["hardware.nccl_tests: the AllReduce times of --data count instead"] if deployment.hardware.nccl_tests else []
-    )
-    return MeasuredCurve(tuple(sizes), means, ranks, source), list(dict.fromkeys(refused)), notes
+    stated = deployment.hardware.nccl_tests
+    notes = ["hardware.nccl_tests: the AllReduce times of --data count instead"] if stated else []
+    return MeasuredCurve(tuple(sizes), means, ranks, ", ".join(sources)), list(refused), notes
+
+
+def _another_gpu(devices: Sequence[str], title: str) -> bool:
+    """Whether device names share no model number with the GPU's title: "NVIDIA H200" and "RTX PRO 6000"."""
+    ours = _model_numbers(title)
+    return bool(ours) and any(numbers and not numbers & ours for numbers in map(_model_numbers, devices))
+
+
+def _model_numbers(name: str) -> set[str]:
+    words = "".join(character if character.isalnum() else " " for character in name.lower()).split()
+    return {word for word in words if any(map(str.isdigit, word)) and not word.endswith("gb")}
 
 
 def _unseen(evidence: Evidence, profile: Profile | None) -> tuple[Evidence, list[str]]:

@@ -92,6 +92,7 @@ class CollectivePoint:
     num_bytes: float
     time_s: float
     num_ranks: int | None = None
+    gpus: tuple[str, ...] = ()  # device names, as far as the source tells
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ def is_nccl_tests(head: str) -> bool:
 def read_collectives(content: str, path: str) -> Evidence:
     """Every size of every run; repeated sizes on the same number of GPUs are averaged."""
     points = [
-        CollectivePoint(path, float(size), time_s, record.num_gpus)
+        CollectivePoint(path, float(size), time_s, record.num_gpus, record.gpus)
         for record in read_nccl_runs(content, path)
         for size, time_s in zip(record.sizes_bytes, record.times_s, strict=True)
     ]

@@ -9,7 +9,7 @@ import pytest
 from measured import LOADS, measured_cells, parameters_at
 from profiles import BOX, box
 
-from calibration.calibrate import Calibration, calibrate
+from calibration.calibrate import Calibration, calibrate, curve_of
 from calibration.records import (
     AcceptanceCounts,
     CollectivePoint,
@@ -217,6 +217,20 @@ def test_nccl_tests_of_another_number_of_gpus_are_refused() -> None:
     found = calibrate(box(), evidence(*measured_cells(box()), collectives=points))
     assert found.profile.curve is None
     assert "AllReduce over 8 ranks, the deployment reduces over 2" in found.selected.refused[0].reason
+
+
+def test_nccl_tests_of_another_card_are_refused() -> None:
+    def points(device: str) -> tuple[CollectivePoint, ...]:
+        return tuple(CollectivePoint("nccl.txt", float(2**i), 1e-5, 2, (device,)) for i in range(10, 15))
+
+    ours = "NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition"
+    assert curve_of(points(ours), box())[0] is not None
+    assert curve_of(points(""), box())[0] is not None
+    curve, refused, _ = curve_of(points("NVIDIA H200"), box())
+    assert curve is None
+    assert "measured on NVIDIA H200, the deployment has NVIDIA RTX PRO 6000" in refused[0].reason
+    a100 = box(hardware={"gpu": "a100-sxm-80gb", "interconnect": "nvswitch"})
+    assert curve_of(points("NVIDIA A100-SXM4-80GB"), a100)[0] is not None
 
 
 def test_iterations_of_the_log_tell_rows_beyond_the_largest_load() -> None:
