@@ -25,6 +25,7 @@ class _Line:
         self.terminal = sys.stderr is not None and sys.stderr.isatty()
         self._next = time.monotonic() + _FIRST_S
         self._shown = False
+        self._width = _WIDTH
 
     def is_due(self) -> bool:
         """Whether it is time for a word."""
@@ -34,7 +35,8 @@ class _Line:
         """Prints `text`, and starts the wait for the next."""
         self._next = time.monotonic() + (_TERMINAL_S if self.terminal else _FILE_S)
         self._shown = True
-        click.echo(f"\r{text:<{_WIDTH}}" if self.terminal else text, err=True, nl=not self.terminal)
+        self._width = max(self._width, len(text))
+        click.echo(f"\r{text:<{self._width}}" if self.terminal else text, err=True, nl=not self.terminal)
 
     def close(self) -> None:
         """Ends the line on a terminal."""
@@ -95,7 +97,7 @@ class LoadProgress:
         if cell.half_width is not None:
             parts.append(f"+-{share(cell.half_width)}")
         if cell.left_s is not None:
-            parts.append(f"about {duration(cell.left_s)} left")
+            parts.append(f"{duration(cell.left_s)} left")
         if progress.run_left_s is not None and progress.run_left_s != cell.left_s:
             parts.append(f"{duration(progress.run_left_s)} in all")
         self._line.write(", ".join(parts))

@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 
 from draftcast import load, whatif
-from draftcast.progress import Progress, RowProgress
+from draftcast.progress import LoadProgress, Progress, RowProgress
+from validate.measure.cell_run import Progress as CellProgress
+from validate.measure.load_run import RunProgress
 
 
 class Clock:
@@ -72,7 +74,42 @@ def test_requests_are_said_in_lines_where_stderr_is_a_file(
     assert capsys.readouterr().err == "baseline: 1,000 of 2,000 requests\n"
 
 
-@pytest.mark.parametrize("kind", [Progress, RowProgress])
+def of_load(half_width: float | None, left_s: float | None, run_left_s: float | None) -> RunProgress:
+    return RunProgress(CellProgress(4, "measuring", 1234, half_width, left_s), 0, 3, run_left_s)
+
+
+def test_a_cell_under_load_says_its_interval_and_the_time_left_for_it_and_for_all(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    on_a_terminal(monkeypatch, False)
+    progress = LoadProgress()
+    for half_width, left_s, run_left_s in ((0.041, 40.0, 200.0), (None, 40.0, 40.0), (None, None, None)):
+        clock.now_s += 20
+        progress(of_load(half_width, left_s, run_left_s))
+    progress(of_load(0.5, 1.0, 1.0))  # not again so soon
+    progress.close()
+    assert capsys.readouterr().err.splitlines() == [
+        "concurrency 4, measuring: 1,234 requests, +-4 %, 40 s left, 3 min in all",
+        "concurrency 4, measuring: 1,234 requests, 40 s left",
+        "concurrency 4, measuring: 1,234 requests",
+    ]
+
+
+def test_a_shorter_line_covers_the_longer_one_before_it_on_a_terminal(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    on_a_terminal(monkeypatch, True)
+    progress = LoadProgress()
+    clock.now_s += 3
+    progress(of_load(0.041, 40.0, 200.0))
+    clock.now_s += 3
+    progress.watching(1.0, 3.0, 5.0)
+    lines = capsys.readouterr().err.split("\r")
+    assert len(lines[2]) == len(lines[1])
+    assert lines[2].startswith("watching: 5 tokens so far, 2.0 s left ")
+
+
+@pytest.mark.parametrize("kind", [Progress, RowProgress, LoadProgress])
 def test_a_closed_stderr_is_no_trace(kind: type, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stderr", None)
     kind().close()

@@ -17,6 +17,8 @@ SECRET = "sk-verysecretkey123456"
         (" https://h/v1 ", "https://h"),
         ("http://h:1/gate/v1/", "http://h:1/gate"),
         ("http://[::1]:8000/", "http://[::1]:8000"),
+        ("http://h/v1/chat/completions", "http://h"),
+        ("http://h/metrics", "http://h"),
     ],
 )
 def test_the_url_of_the_server_itself(url, base):

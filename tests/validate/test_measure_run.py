@@ -174,6 +174,16 @@ def test_without_usage_and_ids_the_counters_of_the_server_stand_in(server):
     assert cell["tpot_s"]["mean"] == pytest.approx(cell["step_s"] / cell["tokens_per_step"])
 
 
+def test_usage_at_the_end_without_counters_tells_no_steps(server):
+    server.refused_fields = ("return_token_ids", "continuous_usage_stats")
+    server.metrics = "absent"
+    cell = run(server)["cells"][0]
+    assert cell["tpot_s"]["mean"] > 0
+    assert cell["step_s"] is None
+    assert cell["tokens_per_step"] is None
+    assert "may be several steps" in cell["step_s_reason"] == cell["tokens_per_step_reason"]
+
+
 def test_without_any_count_the_cell_is_refused_and_says_why(server):
     server.ids = server.usage = False
     server.metrics = "absent"
@@ -217,6 +227,7 @@ def test_without_usable_counters_the_clients_figures_stand_alone(server, how, wo
     assert cell["tokens_per_step"] == 2.0
     assert cell["acceptance"] is None
     assert words in cell["acceptance_reason"]
+    assert result["provenance"]["prefix"] == "random text"  # whether a salt works cannot be seen
     assert any("others' traffic is not seen" in note for note in result["notes"])
 
 

@@ -195,6 +195,7 @@ class Connection:
             found = message_of(json.loads(body))
         except (ValueError, RecursionError):
             found = short(body[:1000].decode("utf-8", errors="replace"), 200)
+            found = "a web page" if found.startswith("<") else found
         return self._hidden(found)
 
     def _hidden(self, text: str) -> str:

@@ -1,6 +1,7 @@
 """Which server is meant, and with which key: checked once, and shown without anything secret."""
 
 import os
+import re
 import stat
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit, urlunsplit
@@ -10,6 +11,7 @@ from hwmodel.files import open_regular
 from simulator.deployment.keys import short
 
 DEFAULT_KEY_VARIABLE = "DRAFTCAST_API_KEY"
+_ADDRESSES = re.compile(r"/(v1(/(chat/)?completions|/models)?|metrics|health|version)$")
 _MAX_KEY_BYTES = 64 * 1024  # JSON web tokens have a few kB
 
 
@@ -32,10 +34,10 @@ def target_of(url: str, key_variable: str | None = None, key_file: str | None = 
 
 
 def base_url(url: str) -> str:
-    """The URL of the server itself.
+    """The URL of the server itself, also where that of one of its addresses was copied.
 
-    >>> base_url("http://localhost:8000/v1/")
-    'http://localhost:8000'
+    >>> base_url("http://localhost:8000/v1/"), base_url("http://h/gate/v1/chat/completions")
+    ('http://localhost:8000', 'http://h/gate')
     """
     try:
         parts = urlsplit(url.strip())
@@ -48,7 +50,7 @@ def base_url(url: str) -> str:
         raise InputError("URL: got a user or password in it, allowed: http://HOST:PORT, and a key by --api-key-env")
     if parts.query or parts.fragment:
         raise InputError("URL: got a query or fragment in it, allowed: http://HOST:PORT, perhaps with a path")
-    path = parts.path.rstrip("/").removesuffix("/v1").rstrip("/")
+    path = _ADDRESSES.sub("", parts.path.rstrip("/")).rstrip("/")
     return urlunsplit((parts.scheme, parts.netloc, path, "", ""))
 
 

@@ -92,10 +92,12 @@ def _values(measured: Measured, server: ServerSide | None, joined: str | None) -
     tpot_from = None if tpot is None else "client"
     if tpot is None and counted is not None and counted.tpot_s is not None:
         tpot, tpot_from = {"mean": counted.tpot_s}, "server"
-    gap_s = mean(client.chunks.gaps_s) if client.chunks.gaps_s and joined is None else None
+    is_exact = joined is None and client.has_chunk_tokens
+    gap_s = mean(client.chunks.gaps_s) if client.chunks.gaps_s and is_exact else None
     has_steps = counted is not None and counted.step_s is not None and counted.tokens_per_step is not None
     step_s = counted.step_s if has_steps and counted else gap_s
-    per_step = counted.tokens_per_step if has_steps and counted else (client.tokens_per_chunk if not joined else None)
+    per_step = counted.tokens_per_step if has_steps and counted else client.tokens_per_chunk if is_exact else None
+    unknown = joined or "tokens of a chunk are not known, so a chunk may be several steps"
     inputs, outputs = client.mean_of("prompt_tokens"), client.mean_of("output_tokens")
     if counted is not None:
         inputs, outputs = first(inputs, counted.input_tokens), first(outputs, counted.output_tokens)
@@ -106,7 +108,9 @@ def _values(measured: Measured, server: ServerSide | None, joined: str | None) -
         "ttft_s": _ttft(client, counted, from_server=tpot_from == "server"),
         "step_s": step_s,
         "step_from": None if step_s is None else "server" if has_steps else "client",
+        "step_s_reason": None if step_s is not None else unknown,
         "tokens_per_step": per_step,
+        "tokens_per_step_reason": None if per_step is not None else unknown,
         "throughput_tokens_per_s": throughput,
         "input_tokens": inputs,
         "output_tokens": outputs,

@@ -220,15 +220,22 @@ class LoadRun:
             self.notes.append("the server tells tokens at the end of an answer only: tokens of a chunk are not known")
 
     def _check_salt(self, prompt: Prompt) -> None:
-        """Sends the first prompt once more: where the server finds it in spite of another salt, salts do nothing."""
+        """Sends the first prompt once more: where the server finds it in spite of another salt, salts do nothing.
+
+        A salt whose effect cannot be seen is not relied on.
+        """
         dialect = self.dialect
-        before = self._counters.take()
-        if dialect is None or dialect.prefix != "salt" or before.scrape is None:
+        if dialect is None or dialect.prefix != "salt":
             return
-        self._connection.stream(dialect.path, dialect.body(prompt, f"{self._nonce}-again", 1))
-        window, _ = window_between(before, self._counters.take(), dialect.model)
-        if window is not None and (prefix_hit_share(window) or 0.0) > 0:
+        before = self._counters.take()
+        share = None
+        if before.scrape is not None:
+            self._connection.stream(dialect.path, dialect.body(prompt, f"{self._nonce}-again", 1))
+            window, _ = window_between(before, self._counters.take(), dialect.model)
+            share = None if window is None else prefix_hit_share(window)
+        if share != 0.0:
             self.dialect = replace(dialect, salt=False)
+        if share:
             self.notes.append("the server takes cache salts without a word, but they have no effect")
 
     def _cell(self, users: int, prompts: Sequence[Prompt], budget: Budget) -> None:
