@@ -37,7 +37,7 @@ class AcceptanceBook:
                 ngram_variant=self.system.mode(k).ngram_variant if method == self.system.method else None,
                 context_tokens=self.system.context_tokens,
             )
-        return self._made[method, k]
+        return self._made[method, k].for_length(k)
 
     def draft_probability(self, method: str, k: int) -> float:
         """Median share of steps with a draft."""

@@ -91,7 +91,7 @@ class _Asked:
         method = system.method
         drafting = any(q.drafts and q.setting.method == method for q in self.plan.questions)
         setting = replace(self._question(1.0).setting, num_speculative_tokens=self.k)
-        share = self.study.acceptance.median_draft_probability
+        share = self.study.acceptance.for_length(self.k).median_draft_probability
         run = [replace(self._question(c), setting=setting, tokens_per_step=2.0, draft_probability=share) for c in loads]
         again = "another" if drafting else "one"
         text = f"{again} restart with {method} k={self.k} and a concurrency sweep ({_listed(loads)}), /metrics kept"

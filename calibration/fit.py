@@ -147,13 +147,15 @@ class _Problem:
         factor = self.coordinates.factor
         scaled = jacobian / (self.scale * self.noise[:, None]) @ factor
         inside = np.linalg.inv(np.eye(len(mode)) + scaled.T @ scaled)
+        covariance = np.asarray(factor @ inside @ factor.T)
         close = _AT_BOUND * self.coordinates.spread
         at_bound = (mode - self.coordinates.low < close) | (self.coordinates.high - mode < close)
         return FitResult(
             coordinates=self.coordinates,
             observations=self.observations,
             mode=mode,
-            covariance=np.asarray(factor @ inside @ factor.T),
+            covariance=covariance,
+            linear_covariance=covariance,
             predicted=predicted,
             jacobian=jacobian,
             residuals=(self.target - predicted) / self.noise,

@@ -22,6 +22,7 @@ class FitResult:
     observations: tuple[Observation, ...]
     mode: Array
     covariance: Array
+    linear_covariance: Array  # of the linear model at the mode: what predictions near the data vary by
     predicted: Array
     jacobian: Array
     residuals: Array

@@ -116,11 +116,15 @@ class _Answer:
     study: Study
     cells: tuple[Cell, ...]
 
+    @property
+    def acceptance(self) -> AcceptanceDraws:
+        """What is known of drafts of the length in question."""
+        return self.study.acceptance.for_length(self.cells[0].num_speculative_tokens)
+
     def log_speedup(self, y: Array) -> Array:
         """ln(speedup) at rows of coordinates, at the median acceptance, `(rows, num_cells)`."""
-        acceptance = self.study.acceptance
-        survival = acceptance.median_survival
-        share = np.array([[acceptance.median_draft_probability]])
+        survival = self.acceptance.median_survival
+        share = np.array([[self.acceptance.median_draft_probability]])
         p = self.fitted.forward.parameters(y)
         grid = evaluate(self.study.system, p, self.cells, survival, share, self.study.kv_cache_tokens)
         return np.asarray(np.log(grid.speedup))
@@ -134,7 +138,7 @@ class _Answer:
 
     def counted(self) -> AcceptanceDraws:
         """Acceptance as it would be known from the counters of a run: at its present median."""
-        known, spec = self.study.acceptance, self.study.deployment.speculation
+        known, spec = self.acceptance, self.study.deployment.speculation
         stated = Acceptance(
             per_position=tuple(np.minimum.accumulate(np.clip(known.median_survival[0], 0.0, 1.0)).tolist()),
             draft_probability=known.median_draft_probability if spec.method in LOOKUP_METHODS else None,
@@ -160,7 +164,7 @@ class _Answer:
     def _variances(self) -> tuple[Array, float]:
         """(variance from acceptance, variance of the scatter that no parameter explains)."""
         scatter = float(np.median(np.ravel(self.study.point_parameters.model_error)))
-        return self.of_acceptance(self.study.acceptance), scatter**2
+        return self.of_acceptance(self.acceptance), scatter**2
 
     def _from_parameters(self, covariance: Array) -> Array:
         return np.asarray(np.einsum("ci,ij,cj->c", self.slopes, covariance, self.slopes))

@@ -20,6 +20,7 @@ from simulator.calibrated import stated_sha256
 from simulator.closed_form import baseline_step
 from simulator.identity import identity_of
 from simulator.parameters import PriorSet
+from simulator.posterior import linearise
 from simulator.profile import SCATTER_SHARE, Anchor, MeasuredCurve, Profile
 
 Array = NDArray[np.float64]
@@ -89,7 +90,7 @@ def _set_model_error(priors: PriorSet, tau: ModelError, mode: Array, covariance:
 
 
 def _anchors(plan: Plan, fitted: Fitted) -> tuple[Anchor, ...]:
-    """The baseline steps that were measured, each once, with the model's own time at the mode."""
+    """The baseline steps that were measured, each once."""
     past = fitted.cliff.past if fitted.cliff else ()
     places: dict[tuple[float, float], float] = {}
     for i, q in enumerate(plan.questions):
@@ -101,11 +102,16 @@ def _anchors(plan: Plan, fitted: Fitted) -> tuple[Anchor, ...]:
     if not items:
         return ()
     sequences, context = np.array([key for key, _ in items], dtype=float).T
-    p = fitted.forward.parameters(fitted.fit.mode[None, :], residual=False)
-    step = baseline_step(plan.system, p, sequences, context).total_s[0]
+
+    def log_step(y: Array) -> Array:
+        step = baseline_step(plan.system, fitted.forward.parameters(y), sequences, context, detail=False)
+        return np.asarray(np.log(step.total_s))
+
+    at_mode, jacobian = linearise(log_step, fitted.fit.mode)
+    spread = np.sqrt(np.einsum("ai,ij,aj->a", jacobian, fitted.fit.linear_covariance, jacobian))
     return tuple(
-        Anchor(float(s), float(c), float(t), noise)
-        for s, c, t, (_, noise) in zip(sequences, context, step, items, strict=True)
+        Anchor(float(s), float(c), float(np.exp(t)), noise, float(left))
+        for s, c, t, left, (_, noise) in zip(sequences, context, at_mode, spread, items, strict=True)
     )
 
 

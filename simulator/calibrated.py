@@ -245,15 +245,16 @@ def _narrowed(
         return joint, None
     sequences = np.array([anchor.sequences for anchor in profile.anchors])
     context = np.array([anchor.context_tokens for anchor in profile.anchors])
-    size = len(system.priors.priors)
 
     def agree(y: Array) -> Array:
-        p = system.priors.parameters(y[:, :size])
-        return np.asarray(np.log(baseline_step(system, p, sequences, context, detail=False).total_s))
+        step = baseline_step(system, known.parameters(y), sequences, context, detail=False)
+        return np.asarray(np.log(step.total_s))
 
     at_mode, jacobian = linearise(agree, joint.mode)
-    noise = np.array([anchor.noise for anchor in profile.anchors])
-    return replace(joint, at_mode=at_mode, jacobian=jacobian, noise=noise), agree
+    noise, spread = (np.array([getattr(a, name) for a in profile.anchors]) for name in ("noise", "spread"))
+    linear = np.sqrt(np.sum((jacobian @ joint.factor) ** 2, axis=1))
+    kept = np.minimum(spread / np.maximum(linear, 1e-9), 1.0)
+    return replace(joint, at_mode=at_mode, jacobian=jacobian, noise=noise, kept=kept), agree
 
 
 def _stale(profile: Profile, joint: Posterior, match: _Match) -> tuple[str, ...]:

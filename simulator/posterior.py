@@ -46,6 +46,7 @@ class Posterior:
     at_mode: Array
     jacobian: Array
     noise: Array
+    kept: float | Array = 1.0  # share of the linear spread of each prediction that draws keep: more than fits the facts
 
     def draws(self, standard: Array, predict: Callable[[Array], Array] | None = None) -> Array:
         """Posterior coordinates from standard-normal ones, `(num_draws, num_parameters)`.
@@ -59,7 +60,7 @@ class Posterior:
         """Coordinates `(num_draws, num_parameters)` moved to agree with the facts; see `draws`."""
         if predict is None or not len(self.noise):
             return z
-        wanted = self.at_mode + (z - self.mode) @ self.jacobian.T
+        wanted = self.at_mode + self.kept * ((z - self.mode) @ self.jacobian.T)
         spread = self.jacobian @ self.factor @ self.factor.T
         gain = np.linalg.solve(spread @ self.jacobian.T + np.diag(_RIDGE * self.noise**2), spread)
         for _ in range(_CORRECTIONS):

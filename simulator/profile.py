@@ -68,12 +68,16 @@ class PooledAcceptance:
 
 @dataclass(frozen=True, slots=True)
 class Anchor:
-    """A baseline step that was measured: requests per replica, mean context, seconds at the mode, relative noise."""
+    """A baseline step that was measured: requests per replica, mean context, seconds at the mode.
+
+    `noise` is that of the measurement, `spread` what the fit leaves of the step's log.
+    """
 
     sequences: float
     context_tokens: float
     step_s: float
     noise: float
+    spread: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,6 +263,7 @@ def _anchor(tree: JsonTable) -> Anchor:
         context_tokens=tree.number("context_tokens", 0.0, 1e9),
         step_s=tree.number("step_s", 1e-9, 1e6),
         noise=tree.number("noise", 1e-6, 10.0),
+        spread=tree.number("spread", 0.0, 10.0),
     )
 
 

@@ -78,7 +78,7 @@ def test_agrees_with_the_light_conditioning_on_the_same_facts(seed: int) -> None
     def model(z: np.ndarray) -> np.ndarray:
         return np.log(np.exp(0.3 * z) @ weights.T)
 
-    facts = observed(model(rng.standard_normal((1, 4)))[0] + 0.05 * rng.normal(size=3), 0.05)
+    facts = observed(model(rng.standard_normal((1, 4)))[0] + 0.02 * rng.normal(size=3), 0.05)
     light, full = condition(model, facts, 4), fit_map(model, facts, standard(4), QUICK)
     assert np.all(np.abs(full.mode - light.mode) < 0.2 * full.spread)
     assert full.spread == pytest.approx(full.noise_scale * np.sqrt(np.diag(light.factor @ light.factor.T)), rel=0.5)

@@ -24,7 +24,7 @@ def full() -> Profile:
         log_factors=0.02,
         method="eagle3",
         settings={"allreduce_algorithm": "one-shot", "allreduce_one_shot_max_kib": 256.0},
-        anchors=(Anchor(4.0, 1500.0, 0.011, 0.02),),
+        anchors=(Anchor(4.0, 1500.0, 0.011, 0.02, 0.015),),
         acceptance=(PooledAcceptance("eagle3", 3, 100.0, (60.0, 36.0, 20.0), 100.0, 10.0),),
         curve=MeasuredCurve((4096.0, 65536.0), (1e-5, 4e-5), 2, "nccl.txt"),
         kv_cache_tokens=500_000.0,
