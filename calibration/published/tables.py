@@ -22,3 +22,8 @@ def _records(path: Path) -> Iterator[Mapping[str, Any]]:
         constant = {name: value for name, value in table.items() if name not in ("columns", "rows")}
         for row in table["rows"]:
             yield dict.fromkeys(_NEEDED, "") | constant | dict(zip(table["columns"], row, strict=True))
+
+
+def shipped_roles() -> dict[str, str]:
+    """The role of every set that ships."""
+    return {row.text["set_id"]: row.text["role"] for row in shipped_rows()}

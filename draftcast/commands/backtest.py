@@ -1,8 +1,13 @@
 """`draftcast backtest`: the model scored on published measurements."""
 
+from typing import TYPE_CHECKING
+
 import click
 
 from draftcast.output import show
+
+if TYPE_CHECKING:
+    from calibration.published.rows import PublishedRow
 
 
 @click.command("backtest")
@@ -19,7 +24,7 @@ from draftcast.output import show
     "sets_path",
     metavar="FILE",
     help="CSV with the columns set_id and role: only sets whose role is `usable` are scored. Without it, and without a "
-    "column role in CSV, all are.",
+    "column role in CSV, sets that ship with draftcast keep their role and all others are scored.",
 )
 @click.option("--rows", "with_rows", is_flag=True, help="With --json: every scored row as well.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
@@ -40,6 +45,8 @@ def command(csv_path: str | None, protocol: str, sets_path: str | None, with_row
         roles = read_roles(sets_path)
         rows = with_roles(rows, roles)
         notes = _not_listed({row.text["set_id"] for row in rows} - set(roles))
+    elif csv_path and not any(row.text["role"] for row in rows):
+        rows, notes = _with_shipped_roles(rows)
     progress = RowProgress()
     try:
         result = backtest(rows, protocol, progress)
@@ -49,6 +56,21 @@ def command(csv_path: str | None, protocol: str, sets_path: str | None, with_row
     found["inputs"] = {"csv": csv_path, "sets": sets_path, "protocol": protocol}
     found["notes"] = notes
     show(found, as_json=as_json, view="backtest")
+
+
+def _with_shipped_roles(rows: "list[PublishedRow]") -> "tuple[list[PublishedRow], list[str]]":
+    """The rows with the roles of the sets that ship, and a sentence on those that are therefore not scored."""
+    from calibration.published.tables import shipped_roles
+    from validate.backtest.protocol import USABLE_ROLE, with_roles
+
+    roles = shipped_roles()
+    names = sorted({row.text["set_id"] for row in rows if roles.get(row.text["set_id"], USABLE_ROLE) != USABLE_ROLE})
+    if not names:
+        return rows, []
+    note = (
+        f"{len(names)} set(s) have a known defect and are not scored, such as {names[0]}; --sets FILE decides otherwise"
+    )
+    return with_roles(rows, roles), [note]
 
 
 def _not_listed(names: set[str]) -> list[str]:

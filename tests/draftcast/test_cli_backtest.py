@@ -110,6 +110,18 @@ def test_a_file_of_sets_says_which_are_scored(run: Run, table: Path, sets: Path)
     assert value["inputs"]["sets"] == str(sets)
 
 
+def test_sets_that_ship_keep_their_role_where_nobody_says_otherwise(run: Run, tmp_path: Path) -> None:
+    rows = records(*sweep(set_id="RTX-DS4F-v9"), *sweep(set_id="NEW"))  # the first ships with a known defect
+    path = write(tmp_path / "r.csv", rows)
+    done = run("backtest", path, "--json")
+    assert [each["set_id"] for each in json.loads(done.stdout)["sets"]] == ["NEW"]
+    assert "1 set(s) have a known defect and are not scored, such as RTX-DS4F-v9" in done.stderr
+    sets = tmp_path / "sets.csv"
+    sets.write_text("set_id,role\nRTX-DS4F-v9,usable\n")
+    scored = json.loads(run("backtest", path, "--sets", sets, "--json").stdout)["sets"]
+    assert [each["set_id"] for each in scored] == ["RTX-DS4F-v9", "NEW"]
+
+
 def test_a_column_role_does_as_well(run: Run, tmp_path: Path) -> None:
     path = write(tmp_path / "r.csv", records(*sweep(set_id="A", role="usable"), *sweep(set_id="B", role="ratio only")))
     assert [each["set_id"] for each in parsed(run("backtest", path, "--json"))["sets"]] == ["A"]
