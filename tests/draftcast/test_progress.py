@@ -106,7 +106,7 @@ def test_a_shorter_line_covers_the_longer_one_before_it_on_a_terminal(
     progress.watching(1.0, 3.0, 5.0)
     lines = capsys.readouterr().err.split("\r")
     assert len(lines[2]) == len(lines[1])
-    assert lines[2].startswith("watching: 5 tokens so far, 2.0 s left ")
+    assert lines[2].startswith("watching: 5 tokens so far, 2 s left ")
 
 
 @pytest.mark.parametrize("kind", [Progress, RowProgress, LoadProgress])
