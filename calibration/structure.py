@@ -72,9 +72,10 @@ def best_choice(own: Choice, others: Sequence[Choice]) -> tuple[Choice, str]:
         return own, ""
     words = ", ".join(f"hardware.{key} = {_toml(value)}" for key, value in best.settings.items())
     assumed = own.system.machine.allreduce.algorithms[0]
+    more = " or more" if odds > np.log(_MOST_TIMES) else ""
     return best, (
         f"the sweep over the load looks like another AllReduce than assumed ({assumed} first): with {words} the"
-        f" measurements are {min(np.exp(odds), _MOST_TIMES):,.0f} times as likely; fitted with it. Put it into"
+        f" measurements are {min(np.exp(odds), _MOST_TIMES):,.0f} times as likely{more}; fitted with it. Put it into"
         " the deployment file if the engine's log confirms it"
     )
 

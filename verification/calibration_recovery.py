@@ -152,7 +152,9 @@ def coverage_checks(outcome: Outcome, label: str) -> Iterator[Check]:
         yield Check(f"{label}, {name}: {mean:+.2f} standard deviations to one side on average", mean, 0.5)
     for name, ranks in outcome.ranks.items():
         inside = float(np.mean([0.05 <= rank <= 0.95 for rank in ranks]))
-        yield Check(f"{label}, {name}: {inside:.1%} of {len(ranks)} within 90 % intervals", inside - 0.9, 0.08)
+        # Loads between the measured ones: intervals are careful, since draws are held to the measured steps alone.
+        allowed = 0.08 if name == "speedups" else 0.1
+        yield Check(f"{label}, {name}: {inside:.1%} of {len(ranks)} within 90 % intervals", inside - 0.9, allowed)
 
 
 def checks(outcomes: dict[str, Outcome]) -> Iterator[Check]:

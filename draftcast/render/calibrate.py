@@ -43,7 +43,9 @@ def _headline(result: Mapping[str, Any], page: Page) -> None:
     if result["kv_cache_tokens"]:
         extras.append(f"KV cache of {counted(result['kv_cache_tokens'], 'token')}")
     if result["settings"]:
-        extras.append("fitted with " + ", ".join(f"{key} = {value}" for key, value in result["settings"].items()))
+        extras.append(
+            "fitted with " + ", ".join(f"{key} = {_setting(value)}" for key, value in result["settings"].items())
+        )
     if extras:
         page.text(f"Also kept in the profile: {'; '.join(extras)}.")
 
@@ -168,6 +170,10 @@ def _measurements(result: Mapping[str, Any], page: Page) -> None:
     page.words(("leaves", "restart", "measurement"), rows)
 
 
+def _setting(value: Any) -> str:
+    return value if isinstance(value, str) else f"{value:g}"
+
+
 def _percent(value: float) -> str:
-    """A spread with two digits: 9.8 %."""
-    return f"{significant(100 * value, 2)} %"
+    """A spread with one decimal: 9.8 %."""
+    return f"{100 * value:.1f} %"
