@@ -244,6 +244,9 @@ def _take_facts(system: System, chosen: Selected, seen: set[str]) -> None:
     """The `[[measured]]` tables of the deployment file, as `simulator.facts` reads them."""
     deployment = system.deployment
     workload = deployment.workload
+    if deployment.measured_on is not deployment:
+        chosen.notes.append("the [[measured]] facts describe the deployment before the overrides; they are left out")
+        return
     for i, fact in enumerate(deployment.measured):
         if fact.kv_cache_tokens:
             chosen.kv_cache_tokens = chosen.kv_cache_tokens or float(fact.kv_cache_tokens)

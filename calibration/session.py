@@ -1,11 +1,15 @@
 """A whole calibration as the front door sees it: fitted, judged, written, and shown."""
 
 import json
+import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from calibration.calibrate import Calibration, calibrate
+from calibration.calibrate import Calibration
+from calibration.calibrate import calibrate as fitted
 from calibration.identify import Identified, identify
+from calibration.readers.read import read_evidence
 from calibration.records import Evidence
 from calibration.report import report_of
 from simulator.deployment import Deployment
@@ -45,11 +49,28 @@ class CalibrationAnswer:
             raise
 
 
+def calibrate(
+    deployment: Deployment,
+    data: Sequence[str | os.PathLike[str]] = (),
+    *,
+    skip_bad: bool = False,
+    num_draws: int = 2000,
+    seed: int = 0,
+) -> CalibrationAnswer:
+    """The parameters of a deployment fitted to files and folders of measurements and to its own `[[measured]]` facts.
+
+    A profile that the deployment was loaded with is continued. Raises `InputError` where a file cannot be used (with
+    `skip_bad` it is left out and named in the report), or where nothing is left to go by.
+    """
+    evidence = read_evidence(data, skip_bad=skip_bad)
+    return calibrated(deployment, evidence, num_draws=num_draws, seed=seed)
+
+
 def calibrated(
     deployment: Deployment, evidence: Evidence, *, num_draws: int = 2000, seed: int = 0
 ) -> CalibrationAnswer:
-    """The parameters of a deployment given measurements; see `calibration.calibrate`."""
-    found = calibrate(deployment, evidence, num_draws=num_draws, seed=seed)
+    """The same, from evidence that was read already."""
+    found = fitted(deployment, evidence, num_draws=num_draws, seed=seed)
     identified = identify(found.plan, found.fitted, deployment, found.profile, seed)
     old = deployment.profile
     inputs = {

@@ -7,14 +7,15 @@
 
 TYPE_CHECKING = False  # true to type checkers; the module `typing` would delay `draftcast.start`
 if TYPE_CHECKING:
+    from calibration.session import calibrate
     from draftcast.api import choose, load, predict, whatif
     from simulator.ranks.step import step
     from simulator.serving.run import simulate
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "choose", "load", "predict", "simulate", "step", "whatif"]
-# Not in `api`: the event kernel costs start-up time.
-_APART = {"simulate": "simulator.serving.run", "step": "simulator.ranks.step"}
+__all__ = ["__version__", "calibrate", "choose", "load", "predict", "simulate", "step", "whatif"]
+# Not in `api`: the event kernel and scipy cost start-up time.
+_APART = {"calibrate": "calibration.session", "simulate": "simulator.serving.run", "step": "simulator.ranks.step"}
 
 
 def __getattr__(name: str) -> object:

@@ -7,6 +7,7 @@ from typing import Any
 from draftcast.expand import expand, stated
 from simulator.choose import choose
 from simulator.deployment import Deployment, load_deployment
+from simulator.deployment.load import with_profile
 from simulator.predict import predict, whatif
 from simulator.results import Choice, Prediction, WhatIf
 
@@ -19,12 +20,24 @@ def load(
     *,
     gpu: str | None = None,
     model: str | None = None,
+    profile: str | Path | None = None,
 ) -> Deployment:
     """A checked deployment from a TOML file, a launch command or file, a server's URL, or a mapping of the same tables.
 
-    `overrides` are texts like "hardware.num_gpus=4"; `gpu` and `model` fill what a launch text does not say. Raises
-    `InputError` with one line that says what, what was given, and what is allowed.
+    `overrides` are texts like "hardware.num_gpus=4"; `gpu` and `model` fill what a launch text does not say; `profile`
+    is what `calibrate` wrote. Raises `InputError` with one line that says what, what was given, and what is allowed.
     """
+    deployment = _loaded(source, overrides, gpu, model)
+    if profile is None:
+        return deployment
+    from simulator.profile import read_profile  # only where there is one: start-up time
+
+    return with_profile(deployment, read_profile(profile))
+
+
+def _loaded(
+    source: str | Path | Mapping[str, Any], overrides: Sequence[str], gpu: str | None, model: str | None
+) -> Deployment:
     if isinstance(source, Mapping):
         return load_deployment(source, overrides)
     named = [f"{key}={value}" for key, value in (("hardware.gpu", gpu), ("model.config", model)) if value is not None]

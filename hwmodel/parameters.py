@@ -5,15 +5,17 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import MISSING, fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hwmodel.moe import Routing
 from hwmodel.records import dataclass
-from hwmodel.residual import StepResidual
 from hwmodel.units import GB, MS, US
+
+if TYPE_CHECKING:
+    from hwmodel.residual import StepResidual
 
 Array = NDArray[np.float64]
 
@@ -57,7 +59,7 @@ class Parameters:
     sampling_scale: Any
     memory_reserve_bytes: Any
     model_error: Any
-    residual: StepResidual | None = None  # what measurements add to the model; no parameter, has no prior of its own
+    residual: "StepResidual | None" = None  # what measurements add to the model; no parameter, has no prior of its own
 
     @functools.cached_property
     def routing(self) -> Routing:

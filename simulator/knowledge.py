@@ -5,19 +5,21 @@ From the `[[measured]]` facts alone here; with a profile in `simulator.calibrate
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hwmodel.parameters import Parameters
-from hwmodel.residual import StepResidual
 from simulator.closed_form import logged_kv_cache_tokens
 from simulator.deployment import Deployment
 from simulator.deployment.speculation import Speculation
 from simulator.facts import facts_predictor, observations_of, refuse_share_without_allreduce, usable_facts
 from simulator.posterior import Posterior, condition
 from simulator.system import System, build_system
+
+if TYPE_CHECKING:
+    from hwmodel.residual import StepResidual
 
 Array = NDArray[np.float64]
 
@@ -34,11 +36,13 @@ class Knowledge(NamedTuple):
     kv_cache_tokens: float | None
     notes: tuple[str, ...] = ()
 
-    def split(self, coordinates: Array) -> tuple[Array, StepResidual | None]:
+    def split(self, coordinates: Array) -> "tuple[Array, StepResidual | None]":
         """Rows of coordinates as those of the parameters, and the log factors behind them."""
         size = len(self.system.priors.priors)
         if coordinates.shape[1] == size:
             return coordinates, None
+        from hwmodel.residual import StepResidual  # only where there is a profile: start-up time
+
         return coordinates[:, :size], StepResidual.of(coordinates[:, size:])
 
     def of_parameters(self) -> Posterior:

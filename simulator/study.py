@@ -6,13 +6,13 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hwmodel.parameters import Parameters
 from hwmodel.records import dataclass
-from hwmodel.residual import StepResidual
 from simulator.acceptance import AcceptanceDraws, acceptance_draws
 from simulator.closed_form import Cell, Grid, acceptance_arrays, evaluate
 from simulator.deployment import Deployment
@@ -20,6 +20,9 @@ from simulator.knowledge import Knowledge, knowledge_of
 from simulator.parameters import standard_draws
 from simulator.posterior import Posterior
 from simulator.system import System
+
+if TYPE_CHECKING:
+    from hwmodel.residual import StepResidual
 
 Array = NDArray[np.float64]
 
@@ -38,8 +41,8 @@ class Study:
     model_error_z: Array  # (num_draws, 1) standard normal: one error a draw, shared by all cells
     notes: tuple[str, ...] = ()
     kv_cache_tokens: float | None = None  # the KV cache size that the baseline's engine logged, if told
-    residual: StepResidual | None = None  # of every draw: what a profile's measurements add to the model
-    point_residual: StepResidual | None = None
+    residual: "StepResidual | None" = None  # of every draw: what a profile's measurements add to the model
+    point_residual: "StepResidual | None" = None
 
     @property
     def deployment(self) -> Deployment:
@@ -57,7 +60,7 @@ class Study:
         return self._with(self.system.priors.parameters(self.posterior.mode[None, :]), self.point_residual)
 
     @staticmethod
-    def _with(parameters: Parameters, residual: StepResidual | None) -> Parameters:
+    def _with(parameters: Parameters, residual: "StepResidual | None") -> Parameters:
         return parameters if residual is None else replace(parameters, residual=residual)
 
     def grid(self, cells: Sequence[Cell], *, point: bool) -> Grid:

@@ -21,14 +21,13 @@ def command(
     file's own [[measured]] facts. With --profile the fit continues an earlier one. DEPLOYMENT is a TOML file, or a
     launch.
     """
-    from calibration.readers.read import read_evidence
-    from calibration.session import calibrated
+    from calibration.session import calibrate
     from simulator.files import check_outputs
 
     paths = (*data, *more_data)
     check_outputs({"output": output}, [request.source, *paths, *([request.profile] if request.profile else [])])
-    evidence = read_evidence(paths, skip_bad=skip_bad)
-    result = calibrated(request.load(), evidence, num_draws=request.num_draws, seed=request.seed)
+    options = {"num_draws": request.num_draws, "seed": request.seed}
+    result = calibrate(request.load(), paths, skip_bad=skip_bad, **options)
     if output is not None:
         result.write(output)
     show(result.to_dict(output), as_json=request.as_json, view="calibrate")

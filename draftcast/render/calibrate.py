@@ -10,6 +10,7 @@ _TOLD = 0.9  # spread left of the prior's below which a parameter is worth a row
 _MOVED = 0.5  # prior standard deviations
 _MATTERS = 0.003  # of ln(speedup): less does not show in a rounded answer
 _ROWS = 12
+_MOST_RESIDUALS, _WORST_RESIDUALS = 24, 12  # more than a screen: only the worst
 _MOST_OPEN = 6
 _WORDS = {"parameters": "parameters", "acceptance": "acceptance", "model_error": "what no measurement tells"}
 
@@ -97,6 +98,9 @@ def _correlations(correlations: Sequence[Mapping[str, Any]], page: Page) -> None
 
 
 def _residuals(residuals: Sequence[Mapping[str, Any]], page: Page) -> None:
+    shown = residuals
+    if len(residuals) > _MOST_RESIDUALS:
+        shown = sorted(residuals, key=lambda row: -abs(row["standardised"]))[:_WORST_RESIDUALS]
     rows = [
         (
             _of_what(row),
@@ -107,11 +111,13 @@ def _residuals(residuals: Sequence[Mapping[str, Any]], page: Page) -> None:
             UNDEFINED if row["left_out_error"] is None else f"{row['left_out_error']:+.1%}",
             "" if row["weight"] >= 1 else share(row["weight"]),
         )
-        for row in residuals
+        for row in shown
     ]
     if rows:
         page.table(("measured", "value", "fit", "error", "noises", "left out", "weight"), rows)
         page.text("left out: error of the prediction from all other concurrencies.")
+    if len(shown) < len(residuals):
+        page.text(f"The {len(shown)} farthest off of {len(residuals)}; --json has them all.")
 
 
 def _of_what(row: Mapping[str, Any]) -> str:

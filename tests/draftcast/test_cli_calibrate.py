@@ -8,6 +8,7 @@ import pytest
 from click.testing import Result
 from measured import measured_cells
 
+import draftcast
 from simulator.deployment import load_deployment
 
 FILE = """
@@ -141,6 +142,21 @@ def test_facts_of_the_file_alone_are_enough(run: Any, reference_case: Path) -> N
     found = parsed(run("calibrate", reference_case, "--json"))
     assert [row["quantity"] for row in found["residuals"]] == ["tpot", "allreduce_share"]
     assert found["cross_validation"]["reason"] == "fewer than two concurrencies were measured"
+
+
+def test_the_facade_gives_what_the_command_prints(run: Any, deployment: Path, table: Path) -> None:
+    found = draftcast.calibrate(draftcast.load(deployment), [table])
+    profile = deployment.parent / "p.json"
+    found.write(str(profile))
+    printed = parsed(run("calibrate", deployment, "--data", table, "--json"))
+    assert found.to_dict()["parameters"] == printed["parameters"]
+    told = draftcast.predict(draftcast.load(deployment, profile=profile), num_draws=100).to_dict()
+    assert told["inputs"]["profile"]["created"] == json.loads(profile.read_text(encoding="utf-8"))["created"]
+
+
+def test_facts_of_another_deployment_than_the_overrides_make_are_left_out(run: Any, reference_case: Path) -> None:
+    changed = ("--set", "engine.kv_cache_dtype=fp8")
+    assert "no new measurement" in error(run("calibrate", reference_case, *changed))
 
 
 # ---- odd input
