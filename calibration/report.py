@@ -160,7 +160,7 @@ def _residuals(calibration: Calibration) -> list[JsonObject]:
                 "model_alone": float(bare[i]),
                 "noise": q.noise,
                 "weight": weight,
-                "left_out_error": left[i].predicted - left[i].observed if left else None,
+                "left_out_error": q.natural(left[i].predicted) / q.value - 1.0 if left else None,
                 "left_out_inside_90": left[i].inside if left else None,
             }
         )
@@ -173,7 +173,8 @@ def _cross_validation(calibration: Calibration) -> JsonObject:
     if not left:
         reason = "fewer than two concurrencies were measured"
         return {"num_measurements": 0, "inside_90": None, "rms_error": None, "reason": reason}
-    errors = [item.observed - item.predicted for item in left]
+    questions = calibration.plan.questions
+    errors = [q.natural(item.predicted) / q.value - 1.0 for q, item in zip(questions, left, strict=True)]
     return {
         "num_measurements": len(left),
         "inside_90": sum(item.inside for item in left) / len(left),

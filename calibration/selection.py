@@ -6,7 +6,7 @@ draft length is not told. Times of one cell say the same thing, so one of them i
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import accumulate
 
@@ -66,6 +66,7 @@ def select(
             untold.append(cell.source)
     for sources, text in (
         (untold, "whether requests drafted is not told; taken as the baseline"),
+        (_unknown_models(system, evidence.cells), f"is that {system.shape.name}? its served name matches no card"),
         (repeated, "counted already; a measurement counts once"),
     ):
         if sources:
@@ -74,6 +75,14 @@ def select(
     _take_facts(system, chosen, seen)
     chosen.acceptance = _pooled(chosen.acceptance)
     return chosen
+
+
+def _unknown_models(system: System, cells: Sequence[MeasuredCell]) -> list[str]:
+    """Cells whose served name matches no card: an operator's own name for this model, or another model."""
+    names = {cell.model for cell in cells if cell.model}
+    known = {_plain(name.rsplit("-", 1)[0]) for name in model_names()}
+    strange = {name for name in names if not _longest_start(_plain(name.rsplit("/", 1)[-1]), known)}
+    return [f"{cell.source} ({cell.model[:60]})" for cell in cells if cell.model in strange and cell.model]
 
 
 def cell_sha256(cell: MeasuredCell) -> str:

@@ -213,3 +213,14 @@ def test_a_profile_of_another_machine_and_model_is_one_line(run: Any, deployment
     kept = run("predict", deployment, "--set", "model.config=qwen3-8b-bf16", "--profile", profile)
     assert kept.exit_code == 0
     assert "the profile was measured elsewhere (model qwen3-8b-bf16 instead of qwen3-30b-a3b-bf16)" in kept.stderr
+
+
+def test_errors_of_what_was_left_out_are_relative_to_the_measured_value(deployment: Path, table: Path) -> None:
+    shares = "concurrency,tpot_ms,allreduce_share\n1,9,0.95\n"  # far from what the other loads say of it
+    odd = deployment.parent / "share.csv"
+    odd.write_text(shares, encoding="utf-8")
+    report = draftcast.calibrate(draftcast.load(str(deployment)), [str(table), str(odd)]).to_dict()
+    rows = report["residuals"]
+    assert all(-1.0 < row["left_out_error"] for row in rows)
+    share = next(row for row in rows if row["quantity"] == "allreduce_share")
+    assert share["left_out_error"] < 1.0 / share["measured"]  # a share is at most 1
