@@ -10,10 +10,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import accumulate
 
+import numpy as np
+
 from calibration.questions import Quantity, Question, Setting
 from calibration.records import AcceptanceCounts, Evidence, MeasuredCell, Refused
 from hwmodel.models import model_names
-from simulator.closed_form import capacity
+from hwmodel.units import MS
+from simulator.closed_form import baseline_step, capacity
 from simulator.deployment.speculation import LOOKUP_METHODS, METHODS
 from simulator.facts import TIME_NOISE, fact_sha256, share_noise
 from simulator.profile import PooledAcceptance
@@ -25,6 +28,7 @@ _UNKNOWN_NOISE = 0.03
 _FLOOR_NOISE = 0.005  # the same server measured again differs by more, whatever the standard error says
 _SPECULATES = 1.02  # tokens per step that no baseline has
 _LONGEST_S = 600.0
+_PLAUSIBLE = 50.0  # a step further from the model than this factor is another machine, or a slip of unit
 
 
 @dataclass
@@ -109,12 +113,30 @@ def _unusable(cell: MeasuredCell, system: System) -> str:
         return "the source does not tell how many requests ran at once"
     if any(time is not None and not 0.0 < time < _LONGEST_S for time in (cell.tpot_s, cell.step_s)):
         return f"a time outside 0 to {_LONGEST_S:g} s"
+    if slip := _slip_of_unit(cell, system):
+        return slip
     speculates = (cell.tokens_per_step or 1.0) > _SPECULATES or cell.acceptance is not None
     if cell.num_speculative_tokens is None and speculates and not _told_length(cell):
         return "requests drafted, but the source does not tell how many tokens"
     if draft_tokens(cell) and _method(cell, system) not in METHODS[1:]:
         return "requests drafted, but neither source nor deployment tells the method"
     return ""
+
+
+def _slip_of_unit(cell: MeasuredCell, system: System) -> str:
+    """Why a time cannot be one of this machine, whatever its parameters; empty where it may."""
+    step_s = cell.step_s or (cell.tpot_s * (cell.tokens_per_step or 1.0) if cell.tpot_s else None)
+    if step_s is None or cell.concurrency is None:
+        return ""
+    p = system.priors.parameters(system.priors.medians())
+    sequences = np.array([max(cell.concurrency / system.batch_divisor, 1.0)])
+    expected_s = float(baseline_step(system, p, sequences, cell.context_tokens or system.context_tokens).total_s[0, 0])
+    if expected_s / _PLAUSIBLE <= step_s <= expected_s * _PLAUSIBLE:
+        return ""
+    return (
+        f"a step of {step_s / MS:.3g} ms, where the model expects about {expected_s / MS:.3g} ms: is the unit right, and"
+        " is it this machine?"
+    )
 
 
 def _another_model(named: str, ours: str) -> bool:

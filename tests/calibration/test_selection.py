@@ -186,12 +186,21 @@ def test_an_untold_draft_length_without_signs_of_drafts_is_the_baseline_and_said
         ({"engine": "sglang"}, "measured on sglang, the deployment runs vllm"),
         ({"model": "meta-llama/Llama-3.1-8B-Instruct"}, "measured with model meta-llama/Llama-3.1-8B-Instruct"),
         ({"tpot_s": 1e4}, "a time outside 0 to 600 s"),
+        ({"tpot_s": 15.0, "step_s": None}, "is the unit right, and is it this machine?"),
         ({"num_speculative_tokens": None, "tokens_per_step": 2.0}, "does not tell how many tokens"),
         ({"num_speculative_tokens": 3, "method": "magic", "tokens_per_step": 2.0}, "tells the method"),
     ],
 )
 def test_what_belongs_to_something_else_or_lacks_its_load_is_refused(fields: dict[str, Any], reason: str) -> None:
     assert reason in refusal(cell(**fields))
+
+
+def test_a_served_name_that_matches_no_card_is_asked_about_once() -> None:
+    found = chosen(*(cell(model="prod-chat", concurrency=float(c)) for c in (1, 2)))
+    asked = [note for note in found.notes if "matches no card" in note]
+    assert len(asked) == 1
+    assert asked[0].startswith("a.json (prod-chat) and 1 more: is that qwen3-30b-a3b-bf16?")
+    assert not [note for note in chosen(cell(model="Qwen/Qwen3-30B-A3B")).notes if "matches no card" in note]
 
 
 def test_a_served_name_of_the_operators_own_is_no_reason_to_refuse() -> None:
