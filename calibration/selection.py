@@ -134,8 +134,8 @@ def _slip_of_unit(cell: MeasuredCell, system: System) -> str:
     if expected_s / _PLAUSIBLE <= step_s <= expected_s * _PLAUSIBLE:
         return ""
     return (
-        f"a step of {step_s / MS:.3g} ms, where the model expects about {expected_s / MS:.3g} ms: is the unit right, and"
-        " is it this machine?"
+        f"a step of {step_s / MS:.3g} ms, where the model expects about {expected_s / MS:.3g} ms: is the unit right,"
+        " and is it this machine?"
     )
 
 
