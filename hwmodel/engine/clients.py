@@ -1,9 +1,8 @@
 """What switching speculation on breaks or changes for the clients of a server, one sentence each."""
 
-from dataclasses import dataclass
-
 from hwmodel.engine.methods import canonical_method
 from hwmodel.engine.versions import Rows, Version, at_version, check_engine, format_version
+from hwmodel.records import dataclass
 
 _EAGLE_FAMILY = frozenset({"eagle", "eagle3", "mtp", "p_eagle", "dflash", "dspark"})
 _MATCHING = frozenset({"ngram", "suffix"})
