@@ -23,8 +23,16 @@ def page() -> str:
         for name in COMMANDS:
             command = cli.get_command(group, name)
             assert command is not None
-            sections.append(_section(f"draftcast {name}", command, click.Context(command, group, name)))
+            sections += _sections(f"draftcast {name}", command, click.Context(command, group, name))
     return "\n".join([HEAD, *sections])
+
+
+def _sections(title: str, command: click.Command, context: click.Context) -> list[str]:
+    """The command's own help, and that of the commands inside it."""
+    inner = command.commands if isinstance(command, click.Group) else {}
+    return [_section(title, command, context)] + [
+        _section(f"{title} {name}", part, click.Context(part, context, name)) for name, part in inner.items()
+    ]
 
 
 def _section(title: str, command: click.Command, context: click.Context) -> str:

@@ -33,6 +33,22 @@ concurrency_option = click.option(
 method_option = click.option(
     "--method", metavar="NAME", help="Another method than the file's; `draftcast list methods`."
 )
+ledger_option = click.option(
+    "--ledger", metavar="FILE", help="The ledger; default: DRAFTCAST_LEDGER, else the project's or the user's."
+)
+
+
+def recording_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Adds --record and --ledger, handed over as one argument `recording`."""
+
+    @functools.wraps(command)
+    def with_recording(record: bool | None, ledger: str | None, **arguments: Any) -> None:
+        from draftcast.recording import Recording
+
+        command(recording=Recording(record, ledger), **arguments)
+
+    told = "Add the answer to the ledger, before the restart; also switched on by --ledger or DRAFTCAST_LEDGER."
+    return click.option("--record/--no-record", default=None, help=told)(ledger_option(with_recording))
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,8 @@
 
 import click
 
-from draftcast.options import IntList, Request, deployment_options, method_option
-from draftcast.output import show
+from draftcast.options import IntList, Request, deployment_options, method_option, recording_options
+from draftcast.recording import Recording, show_and_record
 
 
 @click.command("choose")
@@ -15,9 +15,11 @@ from draftcast.output import show
 )
 @click.option("-c", "--concurrency", type=IntList(), help="Requests at once; default: the file's.")
 @method_option
+@recording_options
 @deployment_options
 def command(
     request: Request,
+    recording: Recording,
     num_speculative_tokens: tuple[int, ...] | None,
     concurrency: tuple[int, ...] | None,
     method: str | None,
@@ -29,11 +31,12 @@ def command(
     """
     from draftcast import api
 
+    deployment = request.load(method)
     choice = api.choose(
-        request.load(method),
+        deployment,
         num_speculative_tokens=num_speculative_tokens,
         concurrency=concurrency,
         num_draws=request.num_draws,
         seed=request.seed,
     )
-    show(choice.to_dict(), as_json=request.as_json, view="choose")
+    show_and_record(choice.to_dict(), request, deployment, recording, "choose")

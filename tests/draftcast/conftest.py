@@ -15,7 +15,8 @@ Run = Callable[..., Result]
 def run(monkeypatch: pytest.MonkeyPatch) -> Run:
     """Runs the program in this process as on an 80-column terminal without colour: `run("predict", path, "--json")`."""
     monkeypatch.setenv("COLUMNS", "80")
-    monkeypatch.delenv("FORCE_COLOR", raising=False)
+    for name in ("FORCE_COLOR", "DRAFTCAST_LEDGER"):
+        monkeypatch.delenv(name, raising=False)
     return lambda *arguments: CliRunner().invoke(cli, [str(argument) for argument in arguments], catch_exceptions=False)
 
 
