@@ -26,6 +26,7 @@ COMMANDS = {
     "measure": "Load on a live server, or its own traffic: what a step takes and what is accepted.",
     "replay": "Acceptance measured offline from recorded outputs, before any restart.",
     "backtest": "The model scored on published measurements.",
+    "validate": "Predictions against the real run, and the cause of any miss.",
     "ledger": "Every prediction that was recorded, and how it turned out.",
     "inspect": "What a launch really passes to the engine, and what is wrong with it.",
     "model": "A model's parameters, weight bytes and KV cache bytes.",

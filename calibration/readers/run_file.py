@@ -49,7 +49,7 @@ def _read_cell(item: Mapping[str, Any], server: Mapping[str, Any], source: str) 
         fields["context_tokens"] = mean_context(fields["input_tokens"], fields["output_tokens"])
     cell = MeasuredCell(
         source=source,
-        concurrency=first(positive(item.get("measured_concurrency")), positive(item.get("concurrency"))),
+        concurrency=_in_flight(item),
         num_speculative_tokens=k,
         method=_either(item, server, "method"),
         tpot_s=tpot_s,
@@ -87,6 +87,12 @@ def _unusable(item: Mapping[str, Any]) -> str | None:
         if time is not None and not low <= time <= high:
             return f"{name} = {time:.3g} s is none that a server has ({low:g} to {high:g} s)"
     return None
+
+
+def _in_flight(item: Mapping[str, Any]) -> float | None:
+    """Requests at once: as measured, else as asked for. One user is one request, though it pauses between two."""
+    found = first(positive(item.get("measured_concurrency")), positive(item.get("concurrency")))
+    return None if found is None else max(found, 1.0)
 
 
 def _statistic(value: Any) -> float | None:

@@ -17,9 +17,10 @@ if TYPE_CHECKING:
     from validate.client.target import Target
 
 _HIDDEN_INPUTS = ("as_json",)
+_CONCURRENCY = click.option("-c", "--concurrency", "concurrencies", type=IntList(), default="1,4,16", metavar="LIST",
+                            show_default=True, help="Users at once, one cell each.")  # fmt: skip
+_SEED = click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Order of the prompts.")
 _LOAD_OPTIONS = (
-    click.option("-c", "--concurrency", "concurrencies", type=IntList(), default="1,4,16", metavar="LIST",
-                 show_default=True, help="Users at once, one cell each."),
     click.option("--prompts", "prompts_path", metavar="FILE",
                  help="Prompts or recorded traffic: JSON, JSON lines, TOML or text; default: a mixed set."),
     click.option("--output-tokens", type=click.IntRange(1, 1_000_000), metavar="N",
@@ -31,7 +32,6 @@ _LOAD_OPTIONS = (
     click.option("--served-model", metavar="NAME", help="Which of the server's models; default: its first."),
     click.option("--prefix-cache", type=click.Choice(["avoid", "allow"]), default="avoid", show_default=True,
                  help="Whether a prompt may be found in the prefix cache."),
-    click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Order of the prompts."),
 )  # fmt: skip
 _LIMIT_OPTIONS = (
     click.option("--precision", type=click.FloatRange(0.001, 1), default=0.03, show_default=True, metavar="P",
@@ -70,8 +70,10 @@ _PASSIVE_OPTIONS = (
     click.option("--interval", "interval_s", type=click.FloatRange(0.2, 600), default=10.0, show_default=True,
                  metavar="S", help="Between two looks, with --passive."),
 )  # fmt: skip
-_GROUPS = (_LOAD_OPTIONS, _LIMIT_OPTIONS, _SERVER_OPTIONS, _FILE_OPTIONS, _PASSIVE_OPTIONS)
+_GROUPS = ((_CONCURRENCY, *_LOAD_OPTIONS, _SEED), _LIMIT_OPTIONS, _SERVER_OPTIONS, _FILE_OPTIONS, _PASSIVE_OPTIONS)
 _OPTIONS = tuple(option for group in _GROUPS for option in group)
+# Of another command that measures as well; it has its own concurrencies, seed and files.
+SHARED_OPTIONS = (*_LOAD_OPTIONS, *_LIMIT_OPTIONS, *_SERVER_OPTIONS, *_PASSIVE_OPTIONS)
 
 
 def _measure_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -92,20 +94,25 @@ def command(context: click.Context, /, url: str, **options: Any) -> None:
     are read before and after and compared. The load is bounded, and a server that works for others is refused. With
     --passive nothing is sent: real traffic is read from /metrics.
     """
-    from validate.client.target import target_of
-
-    target = target_of(url, options["api_key_env"], options["api_key_file"])
-    inputs = {"url": target.url} | {
+    result, failure, interrupted = measured(url, options)
+    inputs = {"url": result["server"]["url"]} | {
         name: _plain(value) for name, value in options.items() if name not in _HIDDEN_INPUTS
     }
-    run = _passive if options["passive_minutes"] is not None else _load
-    result, failure, interrupted = run(target, options)
     show({"inputs": inputs, **result}, as_json=options["as_json"], view="measure")
     if interrupted:
         click.echo("interrupted; the results above are what was measured until then", err=True)
         context.exit(INTERRUPTED_EXIT_CODE)
     if failure is not None:
         raise click.ClickException(failure)
+
+
+def measured(url: str, options: dict[str, Any]) -> tuple[dict[str, Any], str | None, bool]:
+    """(the run, why it ended before its time, whether it was interrupted), with the options of this command."""
+    from validate.client.target import target_of
+
+    target = target_of(url, options["api_key_env"], options["api_key_file"])
+    run = _passive if options["passive_minutes"] is not None else _load
+    return run(target, options)
 
 
 def _plain(value: Any) -> Any:

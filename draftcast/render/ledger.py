@@ -15,6 +15,7 @@ _NAMES = {
     "tokens_per_step": "tokens per step",
 }
 _ID_DIGITS = 8
+_SHORT_CHARS = 11  # of a command or method: the longest is "draft_model"
 _NAME_CHARS = 40  # of a model or GPU: names from files may be of any length
 
 
@@ -23,11 +24,18 @@ def render(result: Mapping[str, Any], page: Page) -> None:
     rows, total = result["rows"], result["total"]
     left = "" if len(rows) == total else f", the newest {len(rows)} shown (--last 0 for all)"
     page.headline(f"{counted(total, 'prediction')} in {result['ledger']}{left}.")
-    if rows:
-        page.table(
-            ("recorded, UTC", "id", "what", "k", "at", "speedup", "90 %", "outcome"), map(_row, rows), num_texts=3
-        )
+    for system, group in _by_system(rows).items():
+        page.heading(system)
+        page.table(("recorded, UTC", "id", "by", "method", "k", "at", "speedup", "90 %", "outcome"), group, num_texts=4)
     record(result["summary"], page)
+
+
+def _by_system(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[list[str]]]:
+    """The rows under what they are about, in the order of the newest of each."""
+    found: dict[str, list[list[str]]] = {}
+    for row in rows:
+        found.setdefault(system_of(row), []).append(_row(row))
+    return found
 
 
 def _row(row: Mapping[str, Any]) -> list[str]:
@@ -35,7 +43,8 @@ def _row(row: Mapping[str, Any]) -> list[str]:
     return [
         moment(row.get("recorded")),
         str(row.get("prediction_id"))[:_ID_DIGITS],
-        what(row),
+        cut(row.get("command"), _SHORT_CHARS),
+        cut(row.get("method"), _SHORT_CHARS),
         str(row.get("num_speculative_tokens", UNDEFINED))[:_ID_DIGITS],
         _loads(row.get("concurrency")),
         factor(speedup.get("p50")),
@@ -44,16 +53,15 @@ def _row(row: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def what(row: Mapping[str, Any]) -> str:
-    """The question: "predict ngram, kimi-k2.5-int4 on 8 x h200"."""
-    names = {name: cut(row.get(name)) for name in ("command", "method", "model", "gpu", "num_gpus")}
-    return f"{names['command']} {names['method']}, {names['model']} on {names['num_gpus']} x {names['gpu']}"
+def system_of(row: Mapping[str, Any]) -> str:
+    """What a prediction is about: "kimi-k2.5-int4 on 8 x h200"."""
+    return f"{cut(row.get('model'))} on {cut(row.get('num_gpus'))} x {cut(row.get('gpu'))}"
 
 
-def cut(value: Any) -> str:
+def cut(value: Any, most: int = _NAME_CHARS) -> str:
     """A name, shortened."""
     text = str(value)
-    return text if len(text) <= _NAME_CHARS else text[: _NAME_CHARS - 1] + "…"
+    return text if len(text) <= most else text[: most - 1] + "…"
 
 
 def moment(text: Any) -> str:
@@ -96,7 +104,7 @@ def record(summary: Mapping[str, Any], page: Page) -> None:
     )
     found = {name: item for name, item in summary["by_quantity"].items() if item["scored"]}
     page.table(
-        ("figure", "cells", "inside 90 %", "95 % interval of that", "bias", "median error", "direction right"),
+        ("figure", "cells", "inside", "95 % of that", "bias", "error", "direction"),
         [_figures(_NAMES[name], item) for name, item in found.items()],
     )
     page.bullets(_remarks(found))
@@ -118,7 +126,10 @@ def _figures(name: str, item: Mapping[str, Any]) -> list[str]:
 
 def _remarks(found: Mapping[str, Mapping[str, Any]]) -> Sequence[str]:
     """What the table means, what it cannot tell yet, and the worst misses of the first figure."""
-    lines = ["bias: above 0 where the predictions were too high, in the median"]
+    lines = [
+        "inside: within the 90 % interval; bias: median, above 0 where the predictions were too high; error: median, "
+        "without its sign; direction: right about faster or slower"
+    ]
     lines += list(dict.fromkeys(item["caution"] for item in found.values() if item["caution"]))
     name, first = next(iter(found.items()))
     for miss in first["worst"]:

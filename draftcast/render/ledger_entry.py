@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from calibration.readers.values import mapping, number
-from draftcast.render.ledger import banded, cut, moment, what
+from draftcast.render.ledger import banded, cut, moment, system_of
 from draftcast.render.numbers import UNDEFINED, counted, factor, interval, milliseconds, significant
 from draftcast.render.page import Page
 
@@ -17,7 +17,10 @@ def render(result: Mapping[str, Any], page: Page) -> None:
     if not summary:
         page.headline(f"{result['prediction_id']}: only outcomes, no prediction on file.")
     else:
-        page.headline(f"{result['prediction_id']}: {what(summary)}, recorded {moment(result.get('recorded'))} UTC.")
+        page.headline(
+            f"{result['prediction_id']}: {cut(summary.get('command'))} {cut(summary.get('method'))}, "
+            f"{system_of(summary)}, recorded {moment(result.get('recorded'))} UTC."
+        )
         page.bullets(_facts(result, summary))
         _cells(result["cells"], page)
     page.section("Outcomes", [_outcome(mapping(item)) for item in result["outcomes"]])

@@ -89,7 +89,8 @@ def test_list_shows_what_was_predicted(run: Run, reference_case: Path, ledger: P
     run("predict", reference_case, *FAST)
     result = run("ledger", "list")
     assert "1 prediction in" in result.stdout
-    assert "predict ngram" in result.stdout
+    assert "predict  ngram" in result.stdout
+    assert "kimi-k2.5-int4 on 8 x rtx-pro-6000-blackwell-server" in result.stdout
     assert "no prediction has been compared with a run yet" in result.stdout
     assert max(map(len, result.stdout.splitlines()[2:])) <= 80
     (row,) = json.loads(run("ledger", "list", "--json").stdout)["rows"]

@@ -4,7 +4,7 @@ import pytest
 
 from simulator.closed_form import Cell
 from simulator.deployment import load_deployment
-from simulator.forecast import QUANTITIES, forecast_cells
+from simulator.forecast import QUANTITIES, at_acceptance, forecast_cells
 from simulator.predict import predict
 from simulator.study import build_study
 
@@ -43,3 +43,28 @@ def test_without_drafts_both_arms_are_one_and_tokens_per_step_is_one(cells: list
         assert cell["speculative"]["intervals"] == cell["baseline"]["intervals"]
         assert cell["speculative"]["intervals"]["tokens_per_step"] == {"p05": 1.0, "p50": 1.0, "p95": 1.0}
         assert cell["speedup"] == {"p05": 1.0, "p50": 1.0, "p95": 1.0}
+
+
+def test_the_studys_own_acceptance_gives_its_own_point_values(cells: list[dict]) -> None:
+    study = build_study(load_deployment(REFERENCE), k_max=5, num_draws=400)
+    for cell in cells[2:]:
+        assumed = cell["acceptance"]
+        found = at_acceptance(
+            study, Cell(5, cell["concurrency"]), assumed["per_position"], assumed["draft_probability"]
+        )
+        for name in QUANTITIES:
+            assert found[name] == pytest.approx(cell["speculative"][name]), name
+
+
+def test_more_accepted_tokens_make_a_token_quicker_and_leave_the_step_alone() -> None:
+    study = build_study(load_deployment(REFERENCE), k_max=5, num_draws=100)
+    few, many = (at_acceptance(study, Cell(5, 1), [share] * 5, 0.5) for share in (0.1, 0.9))
+    assert many["tpot_s"] < few["tpot_s"]
+    assert many["step_s"] == few["step_s"]
+    assert many["tokens_per_step"] == pytest.approx(1 + 0.5 * 4.5)
+
+
+def test_what_a_servers_counters_tell_of_a_step_has_the_prompts_of_others_in_it(cells: list[dict]) -> None:
+    alone, together = cells[0]["baseline"], cells[1]["baseline"]
+    assert alone["step_with_prompts_s"] == pytest.approx(alone["step_s"])
+    assert together["step_with_prompts_s"] > together["step_s"]

@@ -42,6 +42,15 @@ class Chunks:
     tokens: list[int] = field(default_factory=list)  # empty where not told
     all_tokens: int = 0  # first chunks included
 
+    def gap_by_tokens_s(self) -> dict[str, float] | None:
+        """Mean time before a chunk, by its tokens: with one user, its step; None where some are not told."""
+        if len(self.gaps_s) != len(self.tokens):
+            return None
+        by_tokens: dict[int, list[float]] = {}
+        for gap_s, tokens in zip(self.gaps_s, self.tokens, strict=True):
+            by_tokens.setdefault(tokens, []).append(gap_s)
+        return {str(tokens): mean(gaps_s) for tokens, gaps_s in sorted(by_tokens.items())}
+
 
 @dataclass(frozen=True, slots=True)
 class ClientSide:
@@ -113,6 +122,7 @@ class ClientSide:
             "chunk_gap_s": described(self.chunks.gaps_s, len(self.chunks.gaps_s)) if self.chunks.gaps_s else None,
             "tokens_per_chunk": self.tokens_per_chunk,
             "tokens_of_chunks": _histogram(self.chunks.tokens) if self.has_chunk_tokens else None,
+            "gap_by_tokens_s": self.chunks.gap_by_tokens_s() if self.has_chunk_tokens else None,
             "throughput_tokens_per_s": self.throughput_tokens_per_s,
             "with_reasoning": sum(answer.has_reasoning for answer in self.answers),
             "with_tool_calls": sum(answer.has_tool_calls for answer in self.answers),

@@ -251,22 +251,23 @@ class LoadRun:
             self._outputs is not None,
         )
         k = self.facts.num_speculative_tokens if self.facts else None
-        started_s = time.monotonic()
+        started, started_s = datetime.now(UTC), time.monotonic()
         warmup_s = 0.0 if self._lengths_s else limits.warmup_s
         cell = CellRun(work, users, self._counters, limits, budget, k, warmup_s, self._reporter(started_s))
         try:
             cell.run()
         except KeyboardInterrupt:
-            self._keep(cell, started_s)
+            self._keep(cell, started, started_s)
             raise
         self._lengths_s.append(time.monotonic() - started_s)
-        self._keep(cell, started_s)
+        self._keep(cell, started, started_s)
 
-    def _keep(self, cell: CellRun, started_s: float) -> None:
+    def _keep(self, cell: CellRun, started: datetime, started_s: float) -> None:
         """Adds the cell to the results and writes them."""
         measured = cell.measured()
         record = cell_dict(measured)
         record["method"] = self.facts.method if self.facts else None
+        record["started"] = started.isoformat(timespec="milliseconds")  # a cell may be kept by a later run
         record["requests"] = request_records(cell.outcomes, measured.client.window, started_s)
         self.cells = [kept for kept in self.cells if kept["concurrency"] != cell.users] + [record]
         if record["foreign_traffic"] and not self.plan.force:
