@@ -29,7 +29,10 @@ from simulator.deployment.load import with_profile
 
 DOCS = Path(__file__).resolve().parent
 ROOT = DOCS.parent
-PAGES = (ROOT / "README.md", *(DOCS / f"{name}.md" for name in ("model", "guide", "inspect", "calibration")))
+PAGES = (
+    ROOT / "README.md",
+    *(DOCS / f"{name}.md" for name in ("model", "guide", "inspect", "calibration", "validate")),
+)
 ALLREDUCE = ROOT / "hwmodel" / "data" / "allreduce"
 BLOCK = re.compile(r"(<!-- generated: (?P<name>[^\n]+) -->\n)(?P<body>.*?)(<!-- end -->)", re.DOTALL)
 WIDTH = "100"  # columns of the outputs
@@ -214,7 +217,8 @@ def output(text: str) -> str:
     command, *rest = text.split(" | ")
     settings = dict(part.split(" ", 1) for part in rest)
     before = settings.get("before", "")
-    os.environ.update(COLUMNS=WIDTH, NO_COLOR="1")
+    os.environ.update(COLUMNS=WIDTH, NO_COLOR="1", XDG_DATA_HOME=str(ROOT / "out" / "none"))  # nobody's ledger
+    os.environ.pop("DRAFTCAST_LEDGER", None)
     os.chdir(ROOT)
     result = CliRunner().invoke(cli, shlex.split(command)[1:], prog_name="draftcast")
     if result.exit_code != int(settings.get("exits", "0")):

@@ -31,7 +31,7 @@ def render(result: Mapping[str, Any], page: Page) -> None:
         _splits(cells, page)
     page.section("Not scored", [f"{_where(item['concurrency'])}{item['reason']}" for item in result["not_scored"]])
     page.section("Causes, with what proves them", _causes(result["causes"]))
-    page.section("Ruled out", _causes(result["ruled_out"]))
+    page.section("Ruled out", _grouped(result["ruled_out"]))
     _refit(result.get("refit"), page)
     page.section("Next", result["next"])
 
@@ -99,6 +99,19 @@ def _where(concurrency: int | None) -> str:
 
 def _causes(causes: Sequence[Mapping[str, Any]]) -> list[str]:
     return [f"{_where(cause['concurrency'])}{cause['text']} [{cause['code']}]" for cause in causes]
+
+
+def _grouped(causes: Sequence[Mapping[str, Any]]) -> list[str]:
+    """One line for each code: what was found at the first concurrency, and where else it holds."""
+    found: dict[str, list[Mapping[str, Any]]] = {}
+    for cause in causes:
+        found.setdefault(cause["code"], []).append(cause)
+    lines = []
+    for code, items in found.items():
+        others = ", ".join(str(item["concurrency"]) for item in items[1:])
+        also = f" (as well at {others})" if others else ""
+        lines.append(f"{_where(items[0]['concurrency'])}{items[0]['text']}{also} [{code}]")
+    return lines
 
 
 def _refit(refit: Mapping[str, Any] | None, page: Page) -> None:

@@ -333,6 +333,28 @@ def test_a_batch_beyond_the_largest_captured_graph_is_a_cause() -> None:
     assert not causes(validated(cell(64, tpot_s=0.05)), "beyond-captured-graph")
 
 
+def test_a_baseline_as_predicted_leaves_the_miss_to_speculation_and_one_that_is_off_does_not() -> None:
+    (right,) = causes(validated(cell(), baseline=cell(k=0, tpot_s=0.0136)), "baseline")
+    assert not right.matters
+    (off,) = causes(validated(cell(), baseline=cell(k=0, tpot_s=0.0200)), "baseline")
+    assert off.matters
+    assert "20 ms a token, 13.6 predicted" in off.text
+
+
+def test_a_run_whose_own_figures_differ_is_told_to_be_too_short() -> None:
+    (cause,) = causes(validated(cell(tpot_s=0.0138, step_s=0.0250)), "run-disagrees")
+    assert cause.evidence["by_steps_s"] == pytest.approx(0.0250 / 1.2)
+    assert not causes(validated(cell()), "run-disagrees")
+
+
+def test_the_causes_of_acceptance_are_within_its_part_of_the_error() -> None:
+    found = validated(cell(tpot_s=0.011, tokens_per_step=1.7))
+    parts = found.to_dict()["cells"][0]["quantities"]["tpot_s"]
+    assert sum(c.effect for c in found.causes if c.code in ("draft-rate", "acceptance")) == pytest.approx(
+        parts["acceptance_part"]
+    )
+
+
 def chunks(draftless_s: float, drafted_s: float = 0.020) -> dict:
     """One user's chunks: 3,000 steps without a draft, 1,000 with one, of which half are rejected at once."""
     single_s = (3000 * draftless_s + 500 * drafted_s) / 3500
@@ -395,10 +417,12 @@ def test_drafted_steps_that_grow_with_context_more_than_the_baselines_are_a_caus
 
 def test_a_server_that_can_force_acceptance_is_named_with_the_keys_to_add() -> None:
     newer = apply_overrides(DEPLOYMENT, ["engine.version=0.32.0"])
-    steps = validated(cell(acceptance=None), deployment=newer).to_dict()["next"]
+    steps = validated(cell(acceptance=None), deployment=newer, engine_version="0.32.0").to_dict()["next"]
     assert any('"rejection_sample_method": "synthetic", "synthetic_acceptance_rates": [' in step for step in steps)
     older = validated(cell(acceptance=None)).to_dict()["next"]
     assert not any("synthetic" in step for step in older), "0.16.0 has no such key"
+    middle = validated(cell(acceptance=None), engine_version="0.19.1").to_dict()["next"]
+    assert any('"synthetic_acceptance_rate": 0.' in step for step in middle), "what the server tells counts"
 
 
 # Ledger and profile

@@ -9,7 +9,7 @@ from hwmodel.engine.keys import accepted_keys
 from simulator.deployment import Deployment
 from validate.outcome.figures import Z_90, Figure
 from validate.outcome.predicted import Studies
-from validate.outcome.run_data import Run
+from validate.outcome.run_data import Run, release
 from validate.outcome.scored import Scored
 
 JsonObject = dict[str, Any]
@@ -35,11 +35,11 @@ def _outcome(scored: Sequence[Scored]) -> str:
     speedups = [cell.figures["speedup"] for cell in scored if "speedup" in cell.figures]
     if speedups:
         measured = _together([figure.measured for figure in speedups])
-        words = "faster" if measured > 1 + _FLAT else "slower" if measured < 1 - _FLAT else "as fast: no difference"
-        mean = "" if len(speedups) == 1 else " in the mean of the cells"
+        words = "faster" if measured > 1 + _FLAT else "as fast" + (" (slower)" if measured < 1 - _FLAT else "")
+        mean = "" if len(speedups) == 1 else f"in the mean of {len(speedups)} cells "
         band = f"{_together([f.low for f in speedups]):.2f}-{_together([f.high for f in speedups]):.2f}"
         predicted = f"{_together([f.middle for f in speedups]):.2f}x ({band})"
-        return f"speculation is {measured:.2f}x {words}{mean}, predicted {predicted}"
+        return f"{mean}speculation is {measured:.2f}x {words}, predicted {predicted}"
     figure = scored[0].headline
     return f"{_in_units(figure)} at concurrency {scored[0].concurrency}{_no_speedup(scored)}"
 
@@ -79,7 +79,7 @@ def next_steps(run: Run, scored: Sequence[Scored], studies: Studies, *, refitted
         )
     steps += _after_acceptance(drafted)
     steps += _after_cost(scored, studies.deployment, refitted=refitted)
-    steps += _synthetic(drafted, studies)
+    steps += _synthetic(drafted, studies, release(run.engine_version or ""))
     slower = [cell for cell in drafted if _is_slower(cell)]
     if slower:
         loads = ", ".join(str(cell.concurrency) for cell in slower)
@@ -132,14 +132,15 @@ def _after_cost(scored: Sequence[Scored], deployment: Deployment, *, refitted: b
     return []
 
 
-def _synthetic(drafted: Sequence[Scored], studies: Studies) -> list[str]:
+def _synthetic(drafted: Sequence[Scored], studies: Studies, told: tuple[int, ...]) -> list[str]:
     """How to measure the cost alone, where this server can force the acceptance and the two are not apart yet."""
     wanted = [cell for cell in drafted if cell.split is None or not cell.headline.inside]
     if not wanted:
         return []
     cell = wanted[0]
     mode = studies.of(cell.question.method).system.mode(cell.question.num_speculative_tokens)
-    keys = accepted_keys(mode.version) if mode.engine == "vllm" else frozenset()
+    version = told if len(told) == len(mode.version) else mode.version
+    keys = accepted_keys((version[0], version[1], version[2])) if mode.engine == "vllm" else frozenset()
     k = cell.question.num_speculative_tokens
     stated = cell.predicted.forecast.get("acceptance")
     positions = stated.get("per_position") if isinstance(stated, dict) else None

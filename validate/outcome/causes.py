@@ -11,9 +11,9 @@ from hwmodel.units import MS
 from simulator.deployment import apply_overrides
 from simulator.forecast import at_acceptance
 from simulator.study import build_study
-from validate.outcome.figures import Z_90
+from validate.outcome.figures import Z_90, figure_of
 from validate.outcome.predicted import Studies
-from validate.outcome.run_data import Run, RunCell
+from validate.outcome.run_data import Run, RunCell, release
 from validate.outcome.scored import Cause, Scored
 from validate.outcome.split import stated_band
 from validate.outcome.steps_seen import step_causes
@@ -24,6 +24,7 @@ _FEWEST_DRAFTS = 50.0
 _REACHED = 0.95  # of the users asked for
 _FULL = 0.95  # of the KV cache
 _PREFILL = 0.1  # share of the time between tokens
+_DISAGREE = 0.15  # log of a factor between two figures of one run
 _LENGTHS = 0.1  # relative, of the mean context
 
 
@@ -38,6 +39,8 @@ def causes_of(run: Run, scored: Sequence[Scored], studies: Studies) -> list[Caus
             *_of_load(cell),
             *_of_graphs(cell, studies),
             *_of_prompts(cell),
+            *_of_baseline(cell),
+            *_of_agreement(cell),
             *_of_noise(cell),
         ]
         found += sorted(own, key=lambda cause: (not cause.matters, -abs(cause.effect or 0.0)))
@@ -52,12 +55,12 @@ def _of_server(run: Run, scored: Sequence[Scored], studies: Studies) -> Iterator
     identity = mapping(first.predicted.body.get("identity"))
     mode = studies.of(first.question.method).system.mode(0)
     predicted = identity.get("engine_version") or ".".join(map(str, mode.version))
-    told = run.server.get("engine_version") or run.server.get("version")
-    if isinstance(told, str) and _release(told) and _release(told) != _release(str(predicted)):
+    told = run.engine_version
+    if told is not None and release(told) and release(told) != release(str(predicted)):
         yield Cause(
             "engine-version",
             f"predicted for engine version {predicted}, the server runs {told[:40]}: defaults and costs may differ; "
-            f"--set engine.version={'.'.join(map(str, _release(told)))}",
+            f"--set engine.version={'.'.join(map(str, release(told)))}",
             None,
             {"predicted": predicted, "server": told[:80]},
         )
@@ -70,17 +73,6 @@ def _of_server(run: Run, scored: Sequence[Scored], studies: Studies) -> Iterator
             {"predicted": stated, "server": limit},
         )
     yield from _of_temperature(run, studies)
-
-
-def _release(text: str) -> tuple[int, ...]:
-    """The numbers of a release, build and pre-release tags cut: "0.32.0+cpu" -> (0, 32, 0)."""
-    parts = []
-    for part in text.split("+", 1)[0].split(".")[:3]:
-        digits = part[: len(part) - len(part.lstrip("0123456789"))]
-        if not digits:
-            break
-        parts.append(int(digits[:9]))
-    return tuple(parts)
 
 
 def _of_temperature(run: Run, studies: Studies) -> Iterator[Cause]:
@@ -260,22 +252,57 @@ def _of_graphs(cell: Scored, studies: Studies) -> Iterator[Cause]:
 
 
 def _of_prompts(cell: Scored) -> Iterator[Cause]:
-    """The share of the time between tokens that the prompts of others take."""
+    """How far the mean gap between chunks is above the median one: the prompts of others, or uneven steps."""
     share = number(cell.record.get("prefill_share"))
     arm = mapping(cell.predicted.forecast.get("speculative"))
     step_s, with_prompts_s = positive(arm.get("step_s")), positive(arm.get("step_with_prompts_s"))
-    predicted = 1.0 - step_s / with_prompts_s if step_s and with_prompts_s else None
-    evidence = {"measured": share, "predicted": predicted}
+    predicted = max(0.0, 1.0 - step_s / with_prompts_s) if step_s and with_prompts_s else None
     if share is None or share < _PREFILL:
         return
+    evidence = {"measured": share, "predicted": predicted}
+    text = f"{share:.0%} of the time between chunks is above the median gap: prompts of others, or uneven steps"
     if predicted is not None and abs(share - predicted) < _DIFFERENT:
-        text = f"others' prompts take {share:.0%} of the time between tokens, as predicted"
-        yield Cause("prefill-share", text, cell.concurrency, evidence, matters=False)
+        yield Cause(
+            "prefill-share", f"{text}; predicted for prompts: as much", cell.concurrency, evidence, matters=False
+        )
         return
-    tail = "" if predicted is None else f", {max(predicted, 0.0):.0%} predicted"
-    effect = None if predicted is None else math.log((1.0 - predicted) / (1.0 - share)) if share < 1 else None
-    text = f"others' prompts take {share:.0%} of the time between tokens{tail}"
-    yield Cause("prefill-share", text, cell.concurrency, evidence, effect=effect)
+    tail = "" if predicted is None else f"; {predicted:.0%} predicted for prompts"
+    yield Cause("prefill-share", text + tail, cell.concurrency, evidence)
+
+
+def _of_agreement(cell: Scored) -> Iterator[Cause]:
+    """Whether the run's own figures fit together: step time = time per token * tokens per step."""
+    found = cell.question.cell.measured
+    if found is None or not (found.tpot_s and found.step_s and found.tokens_per_step):
+        return
+    from_steps_s = found.step_s / found.tokens_per_step
+    apart = math.log(found.tpot_s / from_steps_s)
+    if abs(apart) <= max(_DISAGREE, Z_90 * cell.question.cell.noise):
+        return
+    text = (
+        f"the run's own figures differ: {found.tpot_s / MS:.3g} ms a token over its requests, "
+        f"{from_steps_s / MS:.3g} by its steps; it is too short for such long requests: measure for longer "
+        "(--cell-seconds)"
+    )
+    yield Cause("run-disagrees", text, cell.concurrency, {"tpot_s": found.tpot_s, "by_steps_s": from_steps_s})
+
+
+def _of_baseline(cell: Scored) -> Iterator[Cause]:
+    """Whether the server without speculation was where it was predicted: else the miss is not of speculation."""
+    base, band = cell.baseline_cell, mapping(mapping(cell.predicted.forecast.get("baseline")).get("intervals"))
+    if base is None or base.measured is None or not cell.question.num_speculative_tokens:
+        return
+    figure = figure_of("tpot_s", mapping(band.get("tpot_s")), base.measured.tpot_s, base.noise)
+    if figure is None:
+        return
+    evidence = figure.to_dict()
+    text = f"the baseline took {figure.measured / MS:.3g} ms a token, {figure.middle / MS:.3g} predicted"
+    if figure.inside:
+        text += ": as predicted, so a miss is of speculation itself"
+        yield Cause("baseline", text, cell.concurrency, evidence, matters=False)
+        return
+    text += ": the prediction was off there already, without speculation"
+    yield Cause("baseline", text, cell.concurrency, evidence, effect=figure.log_error)
 
 
 def _of_noise(cell: Scored) -> Iterator[Cause]:

@@ -15,6 +15,7 @@ JsonObject = dict[str, Any]
 
 Z_90 = 1.6448536269514722  # normal quantile of a two-sided 90 % interval
 QUANTITIES = ("speedup", "throughput_tokens_per_s", "tpot_s", "step_s", "tokens_per_step")
+_TOKENS_NOISE = 0.01  # of tokens per step at least: other prompts of the same kind differ by as much
 _FEWEST_REQUESTS = 5  # behind a standard error of tokens per step
 _FACT_NOISE = 0.01  # of a [[measured]] fact, as the model takes it
 
@@ -91,11 +92,11 @@ def figures_of(question: Asked, predicted: Predicted, baseline: Baseline | None)
         if name == "tokens_per_step" and not question.num_speculative_tokens:
             continue  # 1 by definition
         noise = cell.noise if name != "tokens_per_step" else tokens_noise(cell)
-        found[name] = _figure(name, band_of(predicted.forecast, name), measured, noise)
+        found[name] = figure_of(name, band_of(predicted.forecast, name), measured, noise)
     if question.num_speculative_tokens and baseline is not None:
         speedup, _ = measured_speedup(cell, baseline)
         noise = math.hypot(cell.noise, baseline.noise)
-        found["speedup"] = _figure("speedup", mapping(predicted.forecast.get("speedup")), speedup, noise)
+        found["speedup"] = figure_of("speedup", mapping(predicted.forecast.get("speedup")), speedup, noise)
     return {name: found[name] for name in QUANTITIES if found.get(name) is not None}  # type: ignore[misc]
 
 
@@ -107,7 +108,8 @@ def band_of(forecast: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     return mapping(intervals.get(name))
 
 
-def _figure(name: str, band: Mapping[str, Any], measured: float | None, noise: float) -> Figure | None:
+def figure_of(name: str, band: Mapping[str, Any], measured: float | None, noise: float) -> Figure | None:
+    """The figure; None where either side has no finite number."""
     low, middle, high = (positive(band.get(end)) for end in ("p05", "p50", "p95"))
     if measured is None or low is None or middle is None or high is None or not low <= middle <= high:
         return None
@@ -128,7 +130,7 @@ def tokens_noise(cell: RunCell) -> float:
             values.append((tokens - 1) / (chunks - 1))
     if len(values) < _FEWEST_REQUESTS:
         return cell.noise
-    return (standard_error(values) or 0.0) / (sum(values) / len(values))
+    return max((standard_error(values) or 0.0) / (sum(values) / len(values)), _TOKENS_NOISE)
 
 
 def measured_speedup(cell: RunCell, baseline: Baseline) -> tuple[float | None, str | None]:

@@ -62,6 +62,11 @@ class Run:
         """The cells that may be scored."""
         return tuple(cell for cell in self.cells if cell.measured is not None)
 
+    @property
+    def engine_version(self) -> str | None:
+        """As the server tells it."""
+        return text(self.server.get("engine_version")) or text(self.server.get("version"))
+
 
 def read_run(path: str) -> Run:
     """The run in a file; an `InputError` for anything else."""
@@ -109,6 +114,21 @@ def _run_cell(item: Mapping[str, Any], found: Evidence, started: datetime | None
         measured, reason = None, "no concurrency"
     users = max(1, round(asked)) if asked is not None else 0
     return RunCell(item, users, measured, reason, moment(item.get("started")) or started)
+
+
+def release(version: str) -> tuple[int, ...]:
+    """The numbers of a release, tags of builds and pre-releases cut.
+
+    >>> release("0.32.0+cpu"), release("v0.9.2rc1.dev3"), release("main")
+    ((0, 32, 0), (0, 9, 2), ())
+    """
+    parts: list[int] = []
+    for part in version.strip().lstrip("v").split("+", 1)[0].split(".")[:3]:
+        digits = part[: len(part) - len(part.lstrip("0123456789"))]
+        if not digits.isascii() or not digits:
+            break
+        parts.append(int(digits[:9]))
+    return tuple(parts)
 
 
 def moment(value: Any) -> datetime | None:
