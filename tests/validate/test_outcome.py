@@ -311,6 +311,14 @@ def test_a_server_of_another_version_is_a_cause() -> None:
     assert not causes(validated(cell(), engine_version="0.16.0rc1.dev3"), "engine-version")
 
 
+def test_a_server_that_drafts_otherwise_than_the_deployment_says_is_a_cause() -> None:
+    (method,) = causes(validated(cell(method="suffix")), "method")
+    assert "the deployment drafts by ngram, the server by suffix" in method.text
+    (length,) = causes(validated(cell(k=3)), "draft-length")
+    assert length.evidence == {"deployment": 5, "server": [3]}
+    assert not [item for code in ("method", "draft-length") for item in causes(validated(cell()), code)]
+
+
 @pytest.mark.parametrize(
     ("change", "code"),
     [

@@ -73,6 +73,21 @@ def _of_server(run: Run, scored: Sequence[Scored], studies: Studies) -> Iterator
             {"predicted": stated, "server": limit},
         )
     yield from _of_temperature(run, studies)
+    yield from _of_method(scored, studies)
+
+
+def _of_method(scored: Sequence[Scored], studies: Studies) -> Iterator[Cause]:
+    """Where the server drafted by another method, or another number of tokens, than the deployment says."""
+    own, drafted = studies.deployment.speculation, [cell for cell in scored if cell.question.num_speculative_tokens]
+    methods = sorted({cell.question.method for cell in drafted} - {own.method})
+    if methods and own.method != "none":
+        text = f"the deployment drafts by {own.method}, the server by {', '.join(methods)}"
+        yield Cause("method", text, None, {"deployment": own.method, "server": methods})
+    stated = own.num_speculative_tokens
+    lengths = sorted({cell.question.num_speculative_tokens for cell in drafted} - {stated})
+    if lengths and stated is not None and not own.schedule:
+        text = f"the deployment drafts {stated} tokens, the server {', '.join(map(str, lengths))}"
+        yield Cause("draft-length", text, None, {"deployment": stated, "server": lengths})
 
 
 def _of_temperature(run: Run, studies: Studies) -> Iterator[Cause]:

@@ -8,7 +8,7 @@ from calibration.records import Evidence
 from calibration.selection import select
 from hwmodel.errors import InputError
 from simulator.deployment import Deployment
-from validate.ledger.entries import shown_source
+from validate.ledger.entries import clean, shown_source
 from validate.ledger.store import Ledger
 from validate.outcome.advice import next_steps, verdict
 from validate.outcome.causes import causes_of, load_differences
@@ -65,11 +65,13 @@ class Validation:
             "ruled_out": [cause.to_dict() for cause in self.causes if not cause.matters],
             "next": next_steps(self.run, self.scored, self.studies, refitted=refit is not None),
             "refit": refit,
-            "run": {
-                "source": shown_source(self.run.source),
-                "sha256": self.run.sha256,
-                "server": dict(self.run.server),
-            },
+            "run": clean(
+                {
+                    "source": shown_source(self.run.source),
+                    "sha256": self.run.sha256,
+                    "server": dict(self.run.server),
+                }
+            ),
             "notes": list(dict.fromkeys(self.notes)),
         }
 
