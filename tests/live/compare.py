@@ -37,7 +37,7 @@ class Row:
     throughput: Interval  # tokens per second with drafts
     measured_throughput: float
     throughput_noise: float
-    step_s: float
+    step_s: Interval
     measured_step_s: float
     tokens_per_step: float
     measured_tokens_per_step: float
@@ -87,7 +87,7 @@ def _row(loop: Loop, ground: str, load: int, drift: float) -> Row:
         throughput=_interval(drafted["throughput_tokens_per_s_interval"]),
         measured_throughput=_rate(loop, "after", ground, load),
         throughput_noise=own[1],
-        step_s=drafted["step_s"],
+        step_s=_interval(loop.recorded[ground, load]["cells"][0]["speculative"]["intervals"]["step_s"]),
         measured_step_s=after["step_s"],
         tokens_per_step=drafted["tokens_per_step"],
         measured_tokens_per_step=after["tokens_per_step"],
@@ -101,16 +101,23 @@ def _interval(statistics: dict[str, float]) -> Interval:
 def table(loop: Loop) -> list[str]:
     """The comparison as lines of text, 80 columns."""
     lines = [
-        f"n-gram, k = {K}: predicted before the restart (median, 90 %) against measured after it",
-        "text    C  speedup predicted  measured       tok/s predicted  measured  step ms  tok/step",
+        f"n-gram, k = {K}: predicted before the restart (median and 90 %), measured after it",
+        "text    C  speedup             measured     step ms         measured  tokens/step",
     ]
     for row in rows(loop):
+        step = Interval(*(1e3 * value for value in (row.step_s.p05, row.step_s.p50, row.step_s.p95)))
         lines.append(
-            f"{row.ground:6} {row.concurrency:2}  {row.speedup!s:17}  {row.measured_speedup:4.2f} +-{row.noise:4.0%}"
-            f"  {row.throughput!s:16}  {row.measured_throughput:5.1f}"
-            f"  {1e3 * row.step_s:3.0f}/{1e3 * row.measured_step_s:3.0f}"
-            f"  {row.tokens_per_step:.2f}/{row.measured_tokens_per_step:.2f}"
+            f"{row.ground:6} {row.concurrency:2}  {row.speedup!s:18}  {row.measured_speedup:4.2f} +-{row.noise:4.0%}"
+            f"  {step!s:14}  {1e3 * row.measured_step_s:8.0f}"
+            f"  {row.tokens_per_step:.2f} ({row.measured_tokens_per_step:.2f})"
         )
+    lines += ["baseline: tok/s " + _baseline(loop)]
     took = ", ".join(f"{name} {seconds:.0f} s" for name, seconds in loop.took_s.items())
     ready = ", ".join(f"{name} {seconds:.0f} s" for name, seconds in loop.start_s.items())
     return [*lines, f"noise of a cell between minutes: {drift_of(loop):.0%}; ready after: {ready}; took: {took}"]
+
+
+def _baseline(loop: Loop) -> str:
+    """Measured tokens per second of the baseline at each load, both grounds."""
+    cells = [f"{g} C={n} {_rate(loop, 'before', g, n):.1f}" for g in GROUNDS for n in CHECKED_LOADS]
+    return ", ".join(cells)

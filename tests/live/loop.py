@@ -27,6 +27,7 @@ LOOKUP_MIN, LOOKUP_MAX = 1, 4
 PROMPTS, INPUT_TOKENS, OUTPUT_TOKENS = 64, 64, 128
 CELL_S = 15
 COMMAND_LIMIT_S = 600.0
+LEDGER = "ledger.sqlite"
 ROOT = Path(__file__).resolve().parents[2]
 ENGINE_VERSION = "0.32.0"
 
@@ -39,7 +40,10 @@ class CommandError(Exception):
 
 @dataclass(slots=True)
 class Loop:
-    """What the loop found. `before` and `after` are run files by ground, `predicted` is by ground and concurrency."""
+    """What the loop found. `before` and `after` are run files by ground, `predicted` is by ground and concurrency.
+
+    `recorded` is what the ledger holds of each prediction: every figure with its interval, and the time.
+    """
 
     folder: Path
     before: dict[str, Record] = field(default_factory=dict)
@@ -49,6 +53,7 @@ class Loop:
     calibrated: Record = field(default_factory=dict)
     chosen: dict[str, Record] = field(default_factory=dict)
     predicted: dict[tuple[str, int], Record] = field(default_factory=dict)
+    recorded: dict[tuple[str, int], Record] = field(default_factory=dict)
     inspected: dict[str, Record] = field(default_factory=dict)
     passive: dict[str, Record] = field(default_factory=dict)
     start_s: dict[str, float] = field(default_factory=dict)
@@ -173,7 +178,7 @@ def _watching(loop: Loop, server: Server, run: str, wanted: bool) -> Iterator[No
 
 
 def predict_all(loop: Loop) -> None:
-    """From the baseline's run alone: fit, replay, choice and predictions, while no server runs."""
+    """From the baseline's run alone: fit, replay, choice and recorded predictions, while no server runs."""
     folder = loop.folder
     for ground in GROUNDS:
         loop.replayed_before[ground] = replay(folder, "before", ground, DRAFT_LENGTHS)
@@ -186,7 +191,10 @@ def predict_all(loop: Loop) -> None:
         file = folder / f"{ground}.toml"
         loop.chosen[ground] = draftcast("choose", file, "-k", lengths, "--profile", profile)
         for load in CHECKED_LOADS:
-            loop.predicted[ground, load] = draftcast("predict", file, "-k", K, "-c", load, "--profile", profile)
+            options = ("-k", K, "-c", load, "--profile", profile, "--record", "--ledger", folder / LEDGER)
+            loop.predicted[ground, load] = draftcast("predict", file, *options)
+            told = loop.predicted[ground, load]["prediction_id"]
+            loop.recorded[ground, load] = draftcast("ledger", "show", told, "--ledger", folder / LEDGER)
 
 
 def replay(folder: Path, run: str, ground: str, lengths: tuple[int, ...]) -> Record:

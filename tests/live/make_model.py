@@ -59,7 +59,7 @@ class Wiring:
     wander_successor: float = 0.0  # of the last token among wander tokens
     wander_embedding: float = 0.1  # length of a wander token's embedding, against 1
     attention: float = 0.15  # output of an attention branch, against an embedding of 1
-    sharpness: float = 4.0  # weight of the query and key norms: how few positions a head looks at
+    sharpness: float = 8.0  # weight of the query and key norms: how few positions a head looks at
 
 
 def main() -> None:

@@ -107,9 +107,21 @@ def test_the_sign_of_the_effect_was_foretold_where_it_exceeds_the_noise(
 
 @pytest.mark.parametrize("ground", GROUNDS)
 @pytest.mark.parametrize("concurrency", CHECKED_LOADS)
-def test_throughput_with_drafts_lies_in_the_stated_interval(loop: Loop, ground: str, concurrency: int) -> None:
+def test_step_time_and_throughput_with_drafts_lie_in_the_stated_intervals(
+    loop: Loop, ground: str, concurrency: int
+) -> None:
     row = row_of(loop, ground, concurrency)
+    assert row.step_s.holds(row.measured_step_s, row.throughput_noise), row
     assert row.throughput.holds(row.measured_throughput, row.throughput_noise), row
+
+
+@pytest.mark.parametrize("ground", GROUNDS)
+@pytest.mark.parametrize("concurrency", CHECKED_LOADS)
+def test_the_prediction_was_on_file_before_the_restart(loop: Loop, ground: str, concurrency: int) -> None:
+    entry = loop.recorded[ground, concurrency]
+    assert entry["prediction_id"] == loop.predicted[ground, concurrency]["prediction_id"]
+    assert entry["recorded"] < loop.after[ground]["provenance"]["started"].replace("+00:00", "Z")
+    assert (entry["cells"][0]["num_speculative_tokens"], entry["cells"][0]["concurrency"]) == (K, concurrency)
 
 
 @pytest.mark.parametrize("ground", GROUNDS)
