@@ -2,6 +2,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.setup-done
+VLLM := .venv-vllm
 PYTHON ?= python3
 ROOMS := hwmodel simulator calibration validate draftcast
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
@@ -39,8 +40,9 @@ check: setup ## lint, format, types, direction of imports
 test: check ## the checks and all tests that need no server
 	$(BIN)/pytest
 
-test-live: setup ## the tests against a real inference server
-	@if [ -d tests/live ]; then $(BIN)/pytest tests/live; else echo "no live tests in this version: nothing was run against a server"; fi
+test-live: setup ## the loop on a real vLLM server on the CPU: installs it the first time, ten minutes
+	@$(BIN)/python tests/live/install.py $(VLLM)
+	@if [ -e $(VLLM)/.installed ]; then $(BIN)/pytest tests/live; fi
 
 golden: setup ## record the outputs of whole runs anew; look at the difference before you commit it
 	DRAFTCAST_GOLDEN=write $(BIN)/pytest tests -k golden

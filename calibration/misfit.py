@@ -88,8 +88,9 @@ def _runs(plan: Plan, fitted: Fitted) -> Iterator[str]:
         loads = [plan.questions[j].requests for j in run]
         if len(set(loads)) >= _RUN:
             yield (
-                f"from C={loads[0]:g} to C={loads[-1]:g} every step is {'longer' if left[run[0]] > 0 else 'shorter'}"
-                f" than the model alone says, by {_percent(float(np.mean(np.abs(left[run])))).lstrip('+')} on average:"
+                f"from C={loads[0]:.3g} to C={loads[-1]:.3g} every step is"
+                f" {'longer' if left[run[0]] > 0 else 'shorter'} than the model alone says, by"
+                f" {_percent(float(np.mean(np.abs(left[run])))).lstrip('+')} on average:"
                 " the profile keeps it as a residual; a wrong AllReduce class, backend or graph setting looks like this"
             )
         run = [i] if i is not None and clear else []
@@ -144,7 +145,7 @@ def _shares(plan: Plan, fitted: Fitted) -> Iterator[str]:
 
 def _wrong_share(question: Question, predicted: float) -> str:
     return (
-        f"AllReduce takes {question.value:.0%} of the profiled step at C={question.requests:g}, all else says"
+        f"AllReduce takes {question.value:.0%} of the profiled step at C={question.requests:.3g}, all else says"
         f" {question.natural(predicted):.0%}: check the interconnect and what the profiler counted"
     )
 

@@ -27,6 +27,7 @@ _USUAL_NOISE, _USUAL_REQUESTS, _LEAST_NOISE, _MOST_NOISE = 0.02, 200.0, 0.01, 0.
 _UNKNOWN_NOISE = 0.03
 _FLOOR_NOISE = 0.005  # the same server measured again differs by more, whatever the standard error says
 _SPECULATES = 1.02  # tokens per step that no baseline has
+_ONE_USER = 0.8  # in flight on average: one user leaves gaps between requests; below, the server idles
 _LONGEST_S = 600.0
 _PLAUSIBLE = 50.0  # a step further from the model than this factor is another machine, or a slip of unit
 
@@ -109,7 +110,7 @@ def _refusal(system: System, cell: MeasuredCell) -> str:
 
 
 def _unusable(cell: MeasuredCell, system: System) -> str:
-    if cell.concurrency is None or cell.concurrency < 1:
+    if cell.concurrency is None or cell.concurrency < _ONE_USER:
         return "the source does not tell how many requests ran at once"
     if any(time is not None and not 0.0 < time < _LONGEST_S for time in (cell.tpot_s, cell.step_s)):
         return f"a time outside 0 to {_LONGEST_S:g} s"
@@ -204,7 +205,7 @@ def _asked(system: System, cell: MeasuredCell, k: int, draft_probability: Callab
     tokens, share = 1.0 if not k else _tokens_per_step(cell, method), 1.0
     if k and method in LOOKUP_METHODS:
         share = _draft_share(cell) or draft_probability(method, k)
-    requests = cell.concurrency or 1.0
+    requests = max(cell.concurrency or 1.0, 1.0)
     return Question(
         source=cell.source,
         quantity="tpot",

@@ -66,6 +66,9 @@ def model_runner(request: EngineRequest, version: Version) -> tuple[str, tuple[s
         return "v1", ()
     lacking = _v2_lack(request, version)
     default, notes = _v2_by_default(request, version)
+    if default and request.sm_arch == "cpu":
+        text = "Model Runner V2 needs Triton, which CPU builds lack, the V1 runner serves it"
+        return "v1", (*notes, f"vLLM {format_version(version)}: {text}")
     if default and lacking:
         text = f"vLLM {format_version(version)}: Model Runner V2 does not support {lacking}, the V1 runner serves it"
         return "v1", (*notes, text)
@@ -115,7 +118,7 @@ def _v2_by_default(request: EngineRequest, version: Version) -> tuple[bool, tupl
 
 def async_scheduling(request: EngineRequest, version: Version, runner: str) -> tuple[bool, tuple[str, ...]]:
     """Whether scheduling overlaps the GPU step, and notes on what speculation changes about it."""
-    if runner == "v0" or version < _ASYNC_FIRST:
+    if runner == "v0" or version < _ASYNC_FIRST or request.sm_arch == "cpu":  # vllm/platforms/cpu.py: always off
         return False, ()
     asked, method = request.async_scheduling, request.effective_method
     if asked is False:

@@ -50,6 +50,13 @@ def test_a_baseline_cell_asks_for_its_time_under_its_own_conditions() -> None:
     assert asked.tokens_per_step == 1.0
 
 
+@pytest.mark.parametrize("running", [0.9999, 0.9])
+def test_one_user_whose_requests_leave_gaps_is_one_request(running: float) -> None:
+    asked = only(cell(concurrency=running))
+    assert (asked.requests, asked.with_prompts) == (1.0, False)
+    assert "how many requests" in refusal(cell(concurrency=0.0))
+
+
 def test_what_the_source_does_not_tell_is_the_workloads() -> None:
     asked = only(cell())
     assert (asked.setting.input_tokens, asked.setting.output_tokens, asked.context_tokens) == (1000, 1000, 1500.0)

@@ -510,3 +510,12 @@ def test_sglang_loses_overlap_with_speculation_in_0_5_5_only() -> None:
     assert not sglang(version="0.5.5").async_scheduling
     assert sglang(version="0.5.5", method="none").async_scheduling
     assert sglang(version="0.5.23").async_scheduling
+
+
+@pytest.mark.parametrize("method", ["none", "ngram", "draft_model"])
+def test_a_cpu_build_runs_the_v1_runner_without_async_scheduling(method: str) -> None:
+    mode = mode_of(sm_arch="cpu", version="0.32.0", method=method, model_runner=None)
+    assert (mode.model_runner, mode.async_scheduling) == ("v1", False)
+    assert "needs Triton" in notes(mode)
+    assert mode.ngram_variant == ("lps" if method == "ngram" else None)
+    assert mode_of(sm_arch="cpu", version="0.32.0", model_runner="v2").model_runner == "v2"

@@ -290,3 +290,9 @@ def test_sglang_versions_that_lack_an_algorithm_refuse_it() -> None:
     )
     found = {finding["code"]: finding["severity"] for finding in inspect_launch(text, Known("0.5.5"))["findings"]}
     assert found["method-not-supported"] == "error"
+
+
+def test_a_cpu_build_loses_neither_graphs_nor_asynchronous_scheduling() -> None:
+    found = judged(NGRAM, "--enforce-eager", version="0.32.0+cpu")
+    assert not {"enforce-eager", "async-scheduling-off", "ngram-algorithm", "full-graph-needs-drafts"} & set(found)
+    assert {"enforce-eager", "ngram-algorithm"} <= set(judged(NGRAM, "--enforce-eager", version="0.32.0"))

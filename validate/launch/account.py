@@ -7,6 +7,8 @@ from typing import Any
 from hwmodel.engine.clients import effects_on_clients
 from hwmodel.engine.versions import Version, parse_version, resolve_version
 from hwmodel.errors import InputError
+from hwmodel.gpus import load_gpu
+from hwmodel.specs import Gpu
 from validate.launch.arguments import Arguments, parse_vllm
 from validate.launch.config_file import with_config_file
 from validate.launch.engine_facts import Case, EngineFacts, engine_facts, engine_method
@@ -84,7 +86,8 @@ def account_for(launch: Launch, known: Known = NOTHING) -> Account:
         model = ModelFacts()
         reading = _sglang(words, version, findings)
     else:
-        case = Speculation(launch.place, version, version_text is not None, Settings(), gpu=known.gpu)
+        gpu = known.gpu or _cpu_of(version_text)
+        case = Speculation(launch.place, version, version_text is not None, Settings(), gpu=gpu)
         reading = _vllm(words, call, case, launch, known)
         findings += case.findings
         model = case.model
@@ -110,6 +113,11 @@ def account_for(launch: Launch, known: Known = NOTHING) -> Account:
         model=model,
         inferred=_unread_speculation(reading),
     )
+
+
+def _cpu_of(version: str | None) -> Gpu | None:
+    """The CPU card for a build that says that it is one (`0.32.0+cpu`): graphs, runner and scheduling are a CPU's."""
+    return load_gpu("cpu-2core") if (version or "").strip().lower().endswith("+cpu") else None
 
 
 def _unread_speculation(reading: _Reading) -> dict[str, str]:

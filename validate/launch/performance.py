@@ -109,6 +109,9 @@ def _unpadded(arms: _Arms) -> None:
 def _graphs(arms: _Arms) -> None:
     case, settings = arms.case, arms.case.settings
     uniform, before = arms.drafting.uniform_decode_graph, arms.baseline.uniform_decode_graph
+    if case.gpu is not None and case.gpu.sm_arch == "cpu":  # has none to lose
+        _schedule(arms)
+        return
     if settings.enforce_eager:
         text = "--enforce-eager: no CUDA graphs, so every step pays the launch of each kernel, drafted or not"
         case.add(WARNING, "enforce-eager", text, "leave out --enforce-eager")

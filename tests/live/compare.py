@@ -1,0 +1,123 @@
+"""Predicted against measured, cell by cell, and how much the machine's own noise allows to say."""
+
+import math
+from dataclasses import dataclass
+
+from live.loop import CHECKED_LOADS, GROUNDS, K, Loop
+
+SIGMAS = 2.0  # of the noise of a measured figure, before anything is held against a prediction
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A 90 % interval with its median."""
+
+    p05: float
+    p50: float
+    p95: float
+
+    def holds(self, value: float, noise: float) -> bool:
+        """Whether a measured value of that relative noise is compatible with it."""
+        slack = math.exp(SIGMAS * noise)
+        return self.p05 / slack <= value <= self.p95 * slack
+
+    def __str__(self) -> str:
+        return f"{self.p50:.3g} ({self.p05:.3g}-{self.p95:.3g})"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One cell. Speedups are ratios of output tokens per second; `noise` is the relative error of the measured one."""
+
+    ground: str
+    concurrency: int
+    speedup: Interval
+    measured_speedup: float
+    noise: float
+    throughput: Interval  # tokens per second with drafts
+    measured_throughput: float
+    throughput_noise: float
+    step_s: Interval
+    measured_step_s: float
+    tokens_per_step: float
+    measured_tokens_per_step: float
+
+    @property
+    def clear(self) -> int:
+        """1 clearly faster, -1 clearly slower, 0 within the noise, as measured."""
+        log = math.log(self.measured_speedup)
+        return 0 if abs(log) <= SIGMAS * self.noise else int(math.copysign(1, log))
+
+
+def rows(loop: Loop) -> list[Row]:
+    """All cells that were measured without and with drafts."""
+    drift = drift_of(loop)
+    return [_row(loop, ground, load, drift) for ground in GROUNDS for load in CHECKED_LOADS]
+
+
+def drift_of(loop: Loop) -> float:
+    """Relative standard deviation of one cell from what the machine does between cells.
+
+    The baseline's cells of both grounds do the same work at the same load, minutes apart: sd = |ln ratio| / sqrt(2),
+    root mean square over the loads. It holds the difference in routing too, so it errs to the wide side.
+    """
+    logs = [math.log(_rate(loop, "before", "loop", n) / _rate(loop, "before", "wander", n)) for n in CHECKED_LOADS]
+    return math.sqrt(sum(log * log for log in logs) / len(logs) / 2.0)
+
+
+def _rate(loop: Loop, run: str, ground: str, load: int) -> float:
+    rate: float = loop.cell(run, ground, load)["throughput_tokens_per_s"]
+    return rate
+
+
+def _row(loop: Loop, ground: str, load: int, drift: float) -> Row:
+    predicted, before, after = (
+        loop.predicted[ground, load],
+        loop.cell("before", ground, load),
+        loop.cell("after", ground, load),
+    )
+    own = [math.hypot(cell["relative_noise"], drift) for cell in (before, after)]
+    drafted = predicted["speculative"]
+    return Row(
+        ground=ground,
+        concurrency=load,
+        speedup=_interval(predicted["speedup"]),
+        measured_speedup=_rate(loop, "after", ground, load) / _rate(loop, "before", ground, load),
+        noise=math.hypot(*own),
+        throughput=_interval(drafted["throughput_tokens_per_s_interval"]),
+        measured_throughput=_rate(loop, "after", ground, load),
+        throughput_noise=own[1],
+        step_s=_interval(loop.recorded[ground, load]["cells"][0]["speculative"]["intervals"]["step_s"]),
+        measured_step_s=after["step_s"],
+        tokens_per_step=drafted["tokens_per_step"],
+        measured_tokens_per_step=after["tokens_per_step"],
+    )
+
+
+def _interval(statistics: dict[str, float]) -> Interval:
+    return Interval(statistics["p05"], statistics["p50"], statistics["p95"])
+
+
+def table(loop: Loop) -> list[str]:
+    """The comparison as lines of text, 80 columns."""
+    lines = [
+        f"n-gram, k = {K}: predicted before the restart (median and 90 %), measured after it",
+        "text    C  speedup             measured     step ms         measured  tokens/step",
+    ]
+    for row in rows(loop):
+        step = Interval(*(1e3 * value for value in (row.step_s.p05, row.step_s.p50, row.step_s.p95)))
+        lines.append(
+            f"{row.ground:6} {row.concurrency:2}  {row.speedup!s:18}  {row.measured_speedup:4.2f} +-{row.noise:4.0%}"
+            f"  {step!s:14}  {1e3 * row.measured_step_s:8.0f}"
+            f"  {row.tokens_per_step:.2f} ({row.measured_tokens_per_step:.2f})"
+        )
+    lines += ["baseline: tok/s " + _baseline(loop)]
+    took = ", ".join(f"{name} {seconds:.0f} s" for name, seconds in loop.took_s.items())
+    ready = ", ".join(f"{name} {seconds:.0f} s" for name, seconds in loop.start_s.items())
+    return [*lines, f"noise of a cell between minutes: {drift_of(loop):.0%}; ready after: {ready}; took: {took}"]
+
+
+def _baseline(loop: Loop) -> str:
+    """Measured tokens per second of the baseline at each load, both grounds."""
+    cells = [f"{g} C={n} {_rate(loop, 'before', g, n):.1f}" for g in GROUNDS for n in CHECKED_LOADS]
+    return ", ".join(cells)
