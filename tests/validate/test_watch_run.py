@@ -10,6 +10,7 @@ from hwmodel.errors import InputError
 from simulator.deployment import load_deployment
 from validate.client.faults import FaultError
 from validate.client.target import Target
+from validate.watch import run
 from validate.watch.advice import Asked
 from validate.watch.run import Watch, WatchPlan
 from validate.watch.steady import Rule
@@ -65,7 +66,7 @@ def test_poor_acceptance_makes_a_shorter_length_best_and_it_is_announced_once(se
     assert records[0].best == 5
     assert records[1].best < 5
     figures = records[1].to_dict()
-    assert 1.03 < figures["speedup"]["p50"]
+    assert figures["speedup"]["p50"] > 1.03
     assert figures["speedup"]["p05"] < figures["speedup"]["p50"] < figures["speedup"]["p95"]
     assert figures["probability_better"] >= 0.9
     assert "now k=" in records[1].reason
@@ -114,7 +115,8 @@ def test_a_broken_answer_loses_its_interval_and_the_next_good_one_is_whole(serve
     assert after(server, watch).traffic.steps == pytest.approx(1600, rel=0.01)  # both: it was one process all the time
 
 
-def test_a_gap_too_long_is_lost_since_its_load_is_not_known(server):
+def test_a_gap_too_long_is_lost_since_its_load_is_not_known(server, monkeypatch):
+    monkeypatch.setattr(run, "_GRACE_S", 0.0)
     watch = watching(server, interval_s=0.01)
     watch.start()
     time.sleep(0.05)
@@ -236,7 +238,9 @@ def test_records_are_strict_json_with_every_key_always_there(server, watch):
 
 
 def test_a_hostile_metrics_page_cannot_break_a_reason(server, watch):
-    server.pages["/metrics"] = 'vllm:generation_tokens_total{model_name="a\\nb\x1b[31m"} NaN\n' + "vllm:x " * 5000 + "\n"
+    server.pages["/metrics"] = (
+        'vllm:generation_tokens_total{model_name="a\\nb\x1b[31m"} NaN\n' + "vllm:x " * 5000 + "\n"
+    )
     record = watch.look()
     assert record.reason.isprintable()
     assert record.traffic is None

@@ -1,5 +1,7 @@
 """When another length is announced: sure, large enough and lasting, and withdrawn when it is no gain any more."""
 
+import itertools
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -85,5 +87,5 @@ def test_a_length_that_is_no_longer_compared_is_not_kept():
 def test_two_announcements_are_never_nearer_than_the_persistence(rows, persist):
     intervals = [advice(dict(zip((0, 2, 5), row, strict=True))) for row in rows]
     changes = [i for i, (changed, _) in enumerate(announced(*intervals, rule=Rule(0.9, 0.03, persist))) if changed]
-    assert all(later - earlier >= persist for earlier, later in zip(changes, changes[1:], strict=False))
+    assert all(later - earlier >= persist for earlier, later in itertools.pairwise(changes))
     assert not changes or changes[0] >= persist - 1

@@ -10,6 +10,7 @@ from validate.watch.traffic import Traffic
 # ok: compared. unknown: traffic, but no comparison. idle, few: too little traffic. frozen, unreadable: /metrics says
 # nothing usable. lost: no two scrapes of one process. restarted: another process answers. unreachable: none does.
 STATUSES = ("ok", "unknown", "idle", "few", "frozen", "unreadable", "lost", "restarted", "unreachable")
+_UNTOLD = 0.01
 FAILED = ("unreachable", "lost", "unreadable", "frozen")  # nothing was learned of this interval
 
 
@@ -89,7 +90,7 @@ def verdict(advice: Advice, steady: Steady, traffic: Traffic, *, changed: bool) 
     )
     if best != deployed:
         start = "now" if changed else "still"
-        return f"{at}, {start} {_named(best)} is the best: {_gain(advice, best)} over the deployed {_named(deployed)}"
+        return f"{at}, {start} {_named(best)} is better than the deployed {_named(deployed)}: {_gain(advice, best)}"
     withdrawn = "; what was announced is withdrawn" if changed else ""
     if steady.better_for:
         seen = f"{steady.better_for} of {steady.rule.persist} intervals"
@@ -109,4 +110,10 @@ def _named(k: int) -> str:
 def _gain(advice: Advice, k: int) -> str:
     figures, probability = advice.figures(k), advice.probability_better(k)
     low, mid, high = (figures[name] or 0.0 for name in ("p05", "p50", "p95"))
-    return f"{mid:.2f}x ({low:.2f} to {high:.2f}), P(better) {probability:.0%}"
+    edge = "; the longest compared, -k compares more" if k == max(advice.gains) != advice.deployed else ""
+    return f"{mid:.2f}x ({low:.2f} to {high:.2f}), P(better) {_share(probability)}{edge}"
+
+
+def _share(probability: float) -> str:
+    """Draws cannot tell more than that it is beyond 1 or 99 %."""
+    return "below 1 %" if probability < _UNTOLD else "above 99 %" if probability > 1 - _UNTOLD else f"{probability:.0%}"

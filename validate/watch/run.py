@@ -12,13 +12,14 @@ from validate.client.faults import Fault, FaultError
 from validate.client.scrapes import Counted, Counters, window_between
 from validate.client.server_facts import ServerFacts, read_facts
 from validate.client.target import Target
-from validate.watch.advice import Asked, UnknownError, advice_for
+from validate.watch.advice import Asked, UnknownError, advice_for, compared_lengths
 from validate.watch.record import Record, verdict
 from validate.watch.steady import Rule, Steady
 from validate.watch.traffic import Quiet, Traffic, traffic_of
 
 DEFAULT_INTERVAL_S = 30.0
 _LATE = 2.5  # intervals between two scrapes: beyond it the load in between is not known
+_GRACE_S = 10.0  # but that much more than an interval is always allowed: a machine may be busy
 _ANSWERS_BUT = ("not there", "holds")  # /metrics that will not become readable by waiting
 
 
@@ -108,7 +109,7 @@ class Watch:
             why = why or "no window"
             return self._restarted(taken, why) if "restarted" in why else self._record("lost", why)
         elapsed_s = window.elapsed_s or 0.0
-        if elapsed_s > _LATE * self.plan.interval_s:
+        if elapsed_s > max(_LATE * self.plan.interval_s, self.plan.interval_s + _GRACE_S):
             return self._record("lost", f"{elapsed_s:.0f} s since the last look: the load in between is not known")
         found = traffic_of(window)
         if isinstance(found, Quiet):
@@ -164,6 +165,7 @@ class Watch:
         """Facts of the server that answers, the deployment, and an announcement of what it runs."""
         facts = read_facts(self._connection, taken, self.plan.served_model)
         self.deployment = self.plan.load()
+        compared_lengths(self.deployment, 0, self.plan.asked.lengths)
         self.facts, self._before = facts, taken
         self.steady.reset(facts.num_speculative_tokens)
 
