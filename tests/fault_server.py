@@ -95,7 +95,7 @@ class FaultServer:
         self.style = "text"  # of chat deltas: "text", "reasoning", "reasoning_content", "tools"
         self.extra_running = 0
         self.after = []  # called with this server after each answer
-        self.pages = {}  # path -> what a GET of it answers
+        self.pages = {}  # path ("*": any other) -> what a GET of it answers, or what to do with its handler
         self.connections = 0
         self.cached = None  # a set of prompts: a cache that no salt keeps apart
         self.bodies = []  # of the generation requests
@@ -186,8 +186,11 @@ class _Handler(BaseHTTPRequestHandler):
             return self.reply(503, {"error": {"message": "loading the model"}})
         if not self.is_allowed():
             return None
-        if self.path in server.pages:
-            return self.reply(200, server.pages[self.path])
+        page = server.pages.get(self.path, server.pages.get("*"))
+        if callable(page):
+            return page(self)
+        if page is not None:
+            return self.reply(200, page)
         if self.path == "/v1/models":
             card = {"id": MODEL, "object": "model", "owned_by": "vllm", "parent": None, "max_model_len": 4096}
             return self.reply(200, {"object": "list", "data": [card]})

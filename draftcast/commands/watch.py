@@ -161,8 +161,7 @@ def _emit(record: Record, watch: Watch, figures: Figures, table: Any) -> None:
 
 def _unwell(figures: Figures) -> str | None:
     """What is wrong: no usable look for some intervals."""
-    last_s = figures.last_good_s or figures.started_s
-    waited_s = time.time() - last_s
+    waited_s = figures.since_good_s
     return None if waited_s <= _STALE * figures.interval_s + 1 else f"no usable look at the server for {waited_s:.0f} s"
 
 

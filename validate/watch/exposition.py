@@ -53,12 +53,17 @@ class Figures:
     changes: int = 0
     record: Record | None = None
     facts: ServerFacts | None = None
-    started_s: float = field(default_factory=time.time)
+    _good_s: float = field(default_factory=time.monotonic)  # a clock that is set does not make the server unwell
     _text: str = ""
 
     def published(self) -> str:
         """The answer as of the last record: what another thread may read at any time."""
         return self._text or self.text()
+
+    @property
+    def since_good_s(self) -> float:
+        """Time since the last look that could be used, or since the start."""
+        return time.monotonic() - self._good_s
 
     def take(self, record: Record, facts: ServerFacts | None, time_s: float) -> None:
         """Takes one interval's record."""
@@ -69,7 +74,7 @@ class Figures:
         if record.is_failed:
             self.errors += 1
         else:
-            self.last_good_s = time_s
+            self.last_good_s, self._good_s = time_s, time.monotonic()
         self._text = self.text()
 
     def text(self) -> str:
