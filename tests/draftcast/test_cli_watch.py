@@ -221,3 +221,45 @@ def test_a_restart_in_between_is_one_line_and_the_watch_goes_on(server):
     assert lines[-1]["status"] == "ok"
     assert lines[-1]["num_speculative_tokens"] == 2
     assert time.strptime(lines[-1]["time"][:19], "%Y-%m-%dT%H:%M:%S")
+
+
+@pytest.mark.parametrize("options", [(), ("--json",)])
+def test_a_full_disk_under_its_output_is_one_line(server, options):
+    program = "import sys; from draftcast.start import main; sys.exit(main())"
+    command = [sys.executable, "-c", program, "watch", server.url, *FAST, "--count", "2", *options]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(command, cwd=CHECKOUT, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 1
+    assert "the output cannot be written" in done.stderr.splitlines()[-1]
+    assert "Traceback" not in done.stderr
+
+
+def test_a_reader_that_goes_away_ends_it_quietly(server):
+    with traffic(server):
+        process = started(server.url, *FAST, "--json")
+        process.stdout.readline()
+        process.stdout.close()
+        assert process.wait(timeout=60) in (1, 141)  # click ends with 1 where a write fails, the last flush with 141
+        assert "Traceback" not in process.stderr.read()
+        process.stderr.close()
+
+
+def test_kill_9_leaves_nothing_and_frees_the_port(server):
+    port = free_port()
+    process = started(server.url, *FAST, "--listen", str(port))
+    assert "Watching" in process.stdout.readline()
+    process.kill()
+    process.communicate(timeout=30)
+    with socket.socket() as sock:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind(("127.0.0.1", port))
+
+
+def test_a_clock_that_is_set_changes_no_interval_and_no_health(server, monkeypatch):
+    from validate.watch.exposition import Figures
+    from validate.watch.record import Record
+
+    figures = Figures(server.url, 30.0)
+    figures.take(Record("t", "idle", "no traffic"), None, time.time())
+    monkeypatch.setattr(time, "time", lambda: 4e9)
+    assert figures.since_good_s < 5

@@ -221,12 +221,20 @@ def test_a_server_that_asks_for_a_key_gets_it_or_says_so() -> None:
         {},
         {"/v1/models": (200, "<html>"), "/metrics": (200, "<html>")},
         {"/v1/models": (200, '{"data": [{"id": "gpt", "owned_by": "somebody"}]}')},
-        {"/v1/models": (500, "")},
     ],
 )
 def test_other_servers_are_told_apart(answers: Answers) -> None:
     with pytest.raises(InputError, match="neither vLLM nor SGLang"):
         account(answers)
+
+
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [(500, "HTTP 500"), (503, "not ready to serve"), (429, "too many requests"), (302, "not followed")],
+)
+def test_a_server_that_answers_only_with_a_refusal_is_told_by_it(status: int, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        account({path: (status, "") for path in ("/v1/models", "/version", "/metrics")})
 
 
 def test_a_server_that_is_gone_is_one_line() -> None:

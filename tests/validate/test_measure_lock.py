@@ -63,7 +63,7 @@ def test_the_lock_is_gone_after_an_error(tmp_path):
 
 
 def test_a_folder_that_cannot_be_written_is_one_line(tmp_path):
-    with pytest.raises(InputError, match="cannot write .*; allowed:"), locked(str(tmp_path / "no" / "run.json")):
+    with pytest.raises(InputError, match=r"cannot write .*; allowed:"), locked(str(tmp_path / "no" / "run.json")):
         pass
 
 

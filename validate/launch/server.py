@@ -25,6 +25,7 @@ from validate.launch.server_info import Told, sglang_told, vllm_told
 from validate.launch.settings import Settings
 
 _MAX_DIGITS = 9
+_NOT_THERE = (404, 405)  # an address that this server does not have: the others tell what it is
 _INFO_TIMEOUT_S = 30.0  # vLLM collects facts about its machine on the first call
 
 
@@ -92,6 +93,8 @@ def _asked(connection: Connection) -> _Server:
             f"{shown}: HTTP {models.status}, it tells nothing without its API key; allowed: the key in the environment "
             f"variable {API_KEY_VARIABLE}"
         )
+    if models.fault is not None and models.status not in _NOT_THERE and not metrics.is_ok and not version.is_ok:
+        raise InputError(f"{shown}: {models.fault.message}; allowed: a running vLLM or SGLang server")
     server = _Server(shown, version, models, metrics_of(metrics.text, shown), _fault(metrics), None)
     if models.is_unauthorized:
         server.notes.append(f"/v1/models answers HTTP {models.status}: without an API key the model is not told")
