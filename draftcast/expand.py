@@ -12,6 +12,11 @@ from hwmodel.records import dataclass
 from hwmodel.units import MB
 
 MAX_FILE_BYTES = int(MB)  # a deployment file is 1 kB; what is larger is left to the loader, which refuses it
+# How a note ends that asks for a key: with the key given, the note has had its answer.
+_HINTS = {
+    "model.config": "name one with --model",
+    "engine.tensor_parallel_size": "--set engine.tensor_parallel_size=N",
+}
 Tables = dict[str, Any]
 
 
@@ -31,6 +36,12 @@ class Expanded:
     def source(self) -> str | Tables:
         """The first argument of `load_deployment`."""
         return self.path if self.tables is None else self.tables
+
+    def notes_beside(self, overrides: Sequence[str]) -> tuple[str, ...]:
+        """The notes without those that ask for a key which an option or --set has given."""
+        given = {text.partition("=")[0].strip() for text in overrides}
+        answered = tuple(hint for key, hint in _HINTS.items() if key in given)
+        return tuple(note for note in self.notes if not note.endswith(answered)) if answered else self.notes
 
     def require(self, key: str, given: bool, option: str) -> None:
         """`InputError` when a launch leaves out `key` ("hardware.gpu") and no option or --set has given it."""

@@ -64,7 +64,7 @@ class Request:
         for key, option in (("hardware.gpu", "--gpu"), ("model.config", "--model")):
             expanded.require(key, any(item.startswith(f"{key}=") for item in overrides), option)
         expanded.require_method(any(item.startswith("speculation.method=") for item in overrides))
-        deployment = load_deployment(expanded.source, overrides, expanded.notes)
+        deployment = load_deployment(expanded.source, overrides, expanded.notes_beside(overrides))
         return deployment if self.profile is None else self._with_profile(deployment, self.profile)
 
     @staticmethod
