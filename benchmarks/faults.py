@@ -1,5 +1,7 @@
-"""How `draftcast measure` ends under each fault of the misbehaving server of the tests: docs/reliability.md's table."""
+"""How commands that talk to a server end under each fault of the misbehaving one of the tests: docs/reliability.md."""
 
+import json
+import subprocess
 import sys
 import tempfile
 import threading
@@ -18,8 +20,10 @@ from validate.measure.settings import Limits, Load
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from fault_server import FaultServer  # type: ignore[import-not-found]
+from loopback import cut_short, endless, redirect  # type: ignore[import-not-found]
 
 USERS, REQUESTS, EVERY = 2, 60, 10
+SLOW_S = 8.0  # what takes longer is said
 PROMPTS = PromptSet((Prompt(text="a"), Prompt(text="b")), "benchmark", "0" * 64)
 LIMITS = Limits(1e-9, 4, REQUESTS, 30.0, 5.0, 0.0, 0.05, 0.2, 1.0)
 Prepare = Callable[[Any], None]
@@ -116,8 +120,102 @@ def row(case: Case, folder: str) -> str:
     return f"| {case.name} | {cell['num_requests']} | {cell['num_failed']} | {used}{tpot} | {said or reason} |"
 
 
+def status(code: int, **headers: str) -> Prepare:
+    """Every GET is answered with this status."""
+
+    def page(handler: Any) -> None:
+        handler.reply(code, {"error": {"message": f"status {code}"}}, **headers)
+
+    return lambda server: server.pages.update({"*": page})
+
+
+def hang(handler: Any) -> None:
+    """Answers nothing for longer than anybody waits."""
+    time.sleep(25)
+
+
+def closed(server: Any) -> None:
+    """Nobody listens."""
+    server.http.shutdown()
+    server.http.server_close()
+
+
+def on(path: str, answer: Any) -> Prepare:
+    """What a GET of one path gets."""
+    return lambda server: server.pages.update({path: answer})
+
+
+LOOKS = (
+    Case("none", setting()),
+    Case("connection refused", closed),
+    Case("503 while it loads", setting(ready=False)),
+    Case("429 with Retry-After: 5", status(429, Retry_After="5")),
+    Case("401", setting(key="another")),
+    Case("404 everywhere", status(404)),
+    Case("500 everywhere", status(500)),
+    Case("a redirect to another host", on("*", redirect("http://127.0.0.1:9/"))),
+    Case("silence", on("*", hang)),
+    Case("an answer without end", on("*", endless)),
+    Case("an answer cut in the middle", on("*", cut_short)),
+    Case("another program's page", on("*", "<html>hello</html>")),
+    Case("/metrics absent", setting(metrics="absent")),
+    Case("/metrics cut in half", setting(metrics="half")),
+    Case("/metrics of another program", setting(metrics="other")),
+    Case("/metrics silent", on("/metrics", hang)),
+    Case("a line of 9 MB in /metrics", on("/metrics", "vllm:x{a=\"" + "b" * 9_000_000 + "\"} 1\n")),
+    Case("/metrics of vLLM's V0 engine", on("/metrics", "vllm:num_requests_running 1.0\nvllm:num_requests_swapped 0\n"
+         "vllm:spec_decode_draft_acceptance_rate 0.5\n")),
+)  # fmt: skip
+CARDS = ("--gpu", "h200", "--model", "qwen3-30b-a3b-bf16")
+COMMANDS = (
+    ("predict", *CARDS, "--set", "speculation.method=eagle3", "--draws", "100"),
+    ("inspect", "--url"),
+    ("watch", *CARDS, "--method", "eagle3", "--interval", "0.2", "--count", "2", "--draws", "100"),
+)
+
+
+def ended(arguments: tuple[str, ...], url: str) -> str:
+    """Exit code and last words of a command, marked where it ends with a trace."""
+    program = "import sys; from draftcast.start import main; sys.exit(main())"
+    given = ["inspect", "--url", url] if arguments[0] == "inspect" else [arguments[0], url, *arguments[1:]]
+    start_s = time.monotonic()
+    command = [sys.executable, "-c", program, *given, "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    took = f", {time.monotonic() - start_s:.0f} s" if time.monotonic() - start_s > SLOW_S else ""
+    if "Traceback" in done.stderr:
+        return "TRACE"
+    words = done.stderr.strip().splitlines()[-1:] if done.returncode else said(arguments[0], done.stdout)
+    return f"{done.returncode}{took}: {' '.join(words).replace(url, 'URL').removeprefix('Error: ')}"
+
+
+def said(command: str, stdout: str) -> list[str]:
+    """What a command that went well has to say about the server."""
+    if command == "watch":
+        lines = [json.loads(line) for line in stdout.splitlines()]
+        return list(dict.fromkeys(f"{line['status']} ({line['reason']})" for line in lines))
+    result = json.loads(stdout)
+    return [f"speedup {result['speedup']['p50']:.2f}" if command == "predict" else f"{len(result['launches'])} launch"]
+
+
+def look(case: Case) -> str:
+    """One line of the table of the commands that only look."""
+    with FaultServer(k=3) as server:
+        server.work(conditional=(0.8, 0.7, 0.6), step_s=0.02)
+        case.prepare(server)
+        try:
+            return f"| {case.name} | {' | '.join(ended(arguments, server.url) for arguments in COMMANDS)} |"
+        finally:
+            if case.prepare is closed:
+                server.http.shutdown = server.http.server_close = lambda: None
+
+
 def main() -> int:
     """Exit code: 0."""
+    if "--looks" in sys.argv:
+        print("| fault | predict URL | inspect --url | watch URL |", "|---|---|---|---|", sep="\n")
+        for case in LOOKS:
+            print(look(case), flush=True)
+        return 0
     print("| fault | answers | lost | the cell is | what is said |")
     print("|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as folder:

@@ -43,4 +43,5 @@ def _loaded(
     named = [f"{key}={value}" for key, value in (("hardware.gpu", gpu), ("model.config", model)) if value is not None]
     expanded = expand(str(source), version=stated(overrides, "engine.version"))
     expanded.require_method(stated(overrides, "speculation.method") is not None)
-    return load_deployment(expanded.source, (*named, *overrides), expanded.notes)
+    stated_keys = (*named, *overrides)
+    return load_deployment(expanded.source, stated_keys, expanded.notes_beside(stated_keys))

@@ -24,6 +24,7 @@ COMMANDS = {
     "calibrate": "Model parameters fitted to measurements, with uncertainty, and what would narrow it.",
     "step": "One engine step on the ranks: layers, AllReduce on the links of the box, experts as drawn.",
     "measure": "Load on a live server, or its own traffic: what a step takes and what is accepted.",
+    "watch": "A running server's /metrics watched: is its draft length still the best, and which would be?",
     "replay": "Acceptance measured offline from recorded outputs, before any restart.",
     "backtest": "The model scored on published measurements.",
     "validate": "Predictions against the real run, and the cause of any miss.",

@@ -12,6 +12,11 @@ from hwmodel.records import dataclass
 from hwmodel.units import MB
 
 MAX_FILE_BYTES = int(MB)  # a deployment file is 1 kB; what is larger is left to the loader, which refuses it
+# How a note ends that asks for a key: with the key given, the note has had its answer.
+_HINTS = {
+    "model.config": "name one with --model",
+    "engine.tensor_parallel_size": "--set engine.tensor_parallel_size=N",
+}
 Tables = dict[str, Any]
 
 
@@ -32,6 +37,12 @@ class Expanded:
         """The first argument of `load_deployment`."""
         return self.path if self.tables is None else self.tables
 
+    def notes_beside(self, overrides: Sequence[str]) -> tuple[str, ...]:
+        """The notes without those that ask for a key which an option or --set has given."""
+        given = {text.partition("=")[0].strip() for text in overrides}
+        answered = tuple(hint for key, hint in _HINTS.items() if key in given)
+        return tuple(note for note in self.notes if not note.endswith(answered)) if answered else self.notes
+
     def require(self, key: str, given: bool, option: str) -> None:
         """`InputError` when a launch leaves out `key` ("hardware.gpu") and no option or --set has given it."""
         table, name = key.split(".")
@@ -48,14 +59,15 @@ class Expanded:
             )
 
 
-def expand(source: str, launch: str | None = None, version: str | None = None) -> Expanded:
+def expand(source: str, launch: str | None = None, version: str | None = None, api_key: str | None = None) -> Expanded:
     """The deployment behind `source`: a TOML file, a launch command, unit, compose file or manifest, a server's URL.
 
     `launch` names one where the source holds several; `version` is the engine's where nothing else states it.
     `[engine] launch` inside a TOML file is expanded as well; keys written beside it must agree with what it says.
+    A server is asked with `api_key`, else with the environment's.
     """
     if source.startswith(("http://", "https://")):
-        return _of_server(source, launch, version)
+        return _of_server(source, launch, version, api_key)
     if not source.endswith(".toml"):
         from validate.launch.deployment_keys import deployment_from_launch, looks_like_launch
 
@@ -69,14 +81,14 @@ def expand(source: str, launch: str | None = None, version: str | None = None) -
     return Expanded(source)
 
 
-def _of_server(url: str, launch: str | None, version: str | None) -> Expanded:
+def _of_server(url: str, launch: str | None, version: str | None, api_key: str | None) -> Expanded:
     """The deployment that a running server stands for, as far as it tells."""
     from validate.launch.known import API_KEY_VARIABLE
     from validate.launch.server_keys import deployment_from_server  # requests: only where there is a server
 
     if launch is not None:
         raise InputError(f"--launch: got {launch!r}, but a server is one launch; allowed: without --launch")
-    keys = deployment_from_server(url, os.environ.get(API_KEY_VARIABLE), version)
+    keys = deployment_from_server(url, api_key or os.environ.get(API_KEY_VARIABLE), version)
     tables = {name: dict(table) for name, table in keys.tables.items()}
     return Expanded(url, tables, tuple(keys.notes), "server")
 

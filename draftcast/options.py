@@ -66,20 +66,21 @@ class Request:
     seed: int
     as_json: bool
 
-    def load(self, method: str | None = None) -> Deployment:
+    def load(self, method: str | None = None, api_key: str | None = None) -> Deployment:
         """The checked deployment; launch texts are expanded first, options override what a file says.
 
         `method` is laid over like a key, so that what `--set` says about acceptance is kept: it is meant for it.
+        `api_key` is the key of a server that is asked, in place of the environment's.
         """
         from draftcast.expand import expand, stated
         from simulator.deployment import load_deployment
 
         overrides = (*self.named_overrides(method), *self.overrides)
-        expanded = expand(self.source, self.launch, stated(overrides, "engine.version"))
+        expanded = expand(self.source, self.launch, stated(overrides, "engine.version"), api_key)
         for key, option in (("hardware.gpu", "--gpu"), ("model.config", "--model")):
             expanded.require(key, any(item.startswith(f"{key}=") for item in overrides), option)
         expanded.require_method(any(item.startswith("speculation.method=") for item in overrides))
-        deployment = load_deployment(expanded.source, overrides, expanded.notes)
+        deployment = load_deployment(expanded.source, overrides, expanded.notes_beside(overrides))
         return deployment if self.profile is None else self._with_profile(deployment, self.profile)
 
     @staticmethod

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from hwmodel.collectives import AllReduceCurve, allreduce_curve
 from hwmodel.drafters import MODEL_FREE_METHODS, PARALLEL_METHODS, Drafter, DraftOptions, build_drafter, draft_machine
 from hwmodel.engine.flags import schedule_refusal
+from hwmodel.engine.limits import default_memory_share
 from hwmodel.engine.mode import engine_mode
 from hwmodel.engine.records import EngineMode, EngineRequest
 from hwmodel.errors import InputError
@@ -29,7 +30,6 @@ from simulator.parameters import Prior, PriorSet, prior_set, with_user_values
 
 _KV_ELEMENT_BYTES = (("nvfp4", 0.5625), ("fp8", 1.0), ("int8", 1.0), ("fp32", 4.0), ("float32", 4.0))
 _BF16_BYTES = 2.0
-_MEMORY_UTILIZATION = {"vllm": 0.90, "sglang": 0.88}  # the engines' defaults (SGLang: mem_fraction_static, about)
 _MEASURED_CURVE_LOG_SD = {"allreduce_latency_scale": 0.03, "allreduce_size_scale": 0.05}  # nccl-tests, docs/model.md
 _STATED_LATENCY_LOG_SD = 0.05  # one number by hand: less than a sweep
 _STATED_BUSBW_LOG_SD = 0.10
@@ -131,7 +131,7 @@ def build_system(
         work=rank_work(shape, parallel, kv_bytes),
         drafter=drafter,
         priors=resolve_priors(deployment, machine, shape),
-        gpu_memory_utilization=engine.gpu_memory_utilization or _MEMORY_UTILIZATION[engine.name],
+        gpu_memory_utilization=engine.gpu_memory_utilization or default_memory_share(engine.name, mode(0).version),
         notes=tuple(dict.fromkeys(notes)),
         mode=mode,
     )
@@ -337,6 +337,7 @@ def _request(deployment: Deployment, gpu: Gpu, shape: ModelShape, num_speculativ
         attention_backend=engine.attention_backend,
         cudagraph_mode=engine.cudagraph_mode,
         cudagraph_capture_sizes=engine.cudagraph_capture_sizes,
+        max_cudagraph_capture_size=engine.max_cudagraph_capture_size,
         async_scheduling=engine.async_scheduling,
         model_runner=engine.model_runner,
         enforce_eager=engine.enforce_eager,

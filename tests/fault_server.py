@@ -37,6 +37,8 @@ class Counters:
                 "inter_token_latency_seconds_count", "inter_token_latency_seconds_sum",
                 "iteration_tokens_total_count", "iteration_tokens_total_sum", "num_preemptions_total",
                 "prefix_cache_queries_total", "prefix_cache_hits_total",
+                "request_prompt_tokens_count", "request_prompt_tokens_sum",
+                "request_generation_tokens_count", "request_generation_tokens_sum",
             ), 0.0,
         )  # fmt: skip
         self.drafts, self.accepted = 0, [0] * k
@@ -93,7 +95,7 @@ class FaultServer:
         self.style = "text"  # of chat deltas: "text", "reasoning", "reasoning_content", "tools"
         self.extra_running = 0
         self.after = []  # called with this server after each answer
-        self.pages = {}  # path -> what a GET of it answers
+        self.pages = {}  # path ("*": any other) -> what a GET of it answers, or what to do with its handler
         self.connections = 0
         self.cached = None  # a set of prompts: a cache that no salt keeps apart
         self.bodies = []  # of the generation requests
@@ -127,6 +129,28 @@ class FaultServer:
                           time_to_first_token_seconds_count=requests,
                           inter_token_latency_seconds_count=tokens - requests,
                           inter_token_latency_seconds_sum=(tokens - requests) * 0.001)  # fmt: skip
+
+    def work(self, batch=8, steps=100, step_s=0.01, conditional=(), draft_share=1.0):
+        """Counts real traffic at once: engine steps of `batch` requests, of which `requests` end; drafts are accepted
+        position by position with these conditional shares."""
+        pairs, requests, output = batch * steps, 20, 200
+        drafts, survivors, accepted = round(pairs * draft_share), pairs * draft_share, []
+        for share in conditional if self.counters.k else ():
+            survivors *= share
+            accepted.append(round(survivors))
+        tokens = pairs + sum(accepted)
+        self.counters.add(
+            generation_tokens_total=tokens + requests, request_success_total=requests,
+            prompt_tokens_total=requests * 500, prefix_cache_queries_total=requests * 500,
+            time_to_first_token_seconds_count=requests, time_to_first_token_seconds_sum=requests * 0.1,
+            inter_token_latency_seconds_count=pairs, inter_token_latency_seconds_sum=pairs * step_s,
+            iteration_tokens_total_count=steps, request_prompt_tokens_count=requests,
+            request_prompt_tokens_sum=requests * 500, request_generation_tokens_count=requests,
+            request_generation_tokens_sum=requests * output,
+        )  # fmt: skip
+        with self.counters.lock:
+            self.counters.drafts += drafts if self.counters.k else 0
+            self.counters.accepted = [a + b for a, b in zip(self.counters.accepted, accepted, strict=False)]
 
     def next_fault(self):
         with suppress(IndexError):
@@ -162,8 +186,11 @@ class _Handler(BaseHTTPRequestHandler):
             return self.reply(503, {"error": {"message": "loading the model"}})
         if not self.is_allowed():
             return None
-        if self.path in server.pages:
-            return self.reply(200, server.pages[self.path])
+        page = server.pages.get(self.path, server.pages.get("*"))
+        if callable(page):
+            return page(self)
+        if page is not None:
+            return self.reply(200, page)
         if self.path == "/v1/models":
             card = {"id": MODEL, "object": "model", "owned_by": "vllm", "parent": None, "max_model_len": 4096}
             return self.reply(200, {"object": "list", "data": [card]})

@@ -9,11 +9,12 @@ from typing import Any
 
 from calibration.readers.acceptance import Counted, counts_of
 from calibration.readers.runs import PLAUSIBLE_TIME_S, draft_probability, mean_context
-from calibration.readers.values import at, count, first, mapping, number, numbers, positive, text
+from calibration.readers.values import at, count, first, mapping, number, numbers, positive, sentence, text
 from calibration.records import AcceptanceCounts, Evidence, MeasuredCell, Refused
 from simulator.deployment.speculation import MAX_DRAFT_TOKENS
 
 _CELL_KEYS = ("tpot_s", "step_s", "throughput_tokens_per_s")
+_REASONS = ("refused", "refused_reason", "error")
 _MEANS = ("mean", "value", "p50", "median")
 _NUMBERS = ("input_tokens", "output_tokens", "context_tokens", "allreduce_share", "num_requests", "prefill_share")
 
@@ -72,7 +73,7 @@ def _read_cell(item: Mapping[str, Any], server: Mapping[str, Any], source: str) 
 
 
 def _unusable(item: Mapping[str, Any]) -> str | None:
-    stated = text(item.get("refused")) or text(item.get("refused_reason")) or text(item.get("error"))
+    stated = next((found for name in _REASONS if (found := sentence(item.get(name)))), None)
     if stated:
         return stated
     if item.get("complete") is False or item.get("partial") is True:

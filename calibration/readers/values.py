@@ -8,6 +8,7 @@ from typing import Any
 from hwmodel.errors import InputError
 from simulator.deployment.keys import short
 
+_SENTENCE_CHARS = 600
 _PATH_CHARS = 200
 _LARGEST = 1e20  # beyond it no time (nanoseconds since 1970 are 2e18), count or size that a server has
 
@@ -73,6 +74,11 @@ def first(*values: float | None) -> float | None:
 def text(value: Any) -> str | None:
     """`value` as one short line where it is text, else None."""
     return short(value) if isinstance(value, str) and value.strip() else None
+
+
+def sentence(value: Any) -> str | None:
+    """`value` as one line where it is text, else None: a reason is read to its end, and is longer than a name."""
+    return short(value, _SENTENCE_CHARS) if isinstance(value, str) and value.strip() else None
 
 
 def shown(path: str) -> str:

@@ -57,6 +57,10 @@ class Page:
         """Text to copy: one unbroken line, however long."""
         self.console.print(Text("  " + one_line(text)), soft_wrap=True)
 
+    def row(self, text: str) -> None:
+        """One line of a table that grows while it is shown: our own text, its blanks kept."""
+        self.console.print(Text(text), soft_wrap=True)
+
     def table(self, columns: Sequence[str], rows: Iterable[Sequence[str]], num_texts: int = 1) -> None:
         """A table whose first `num_texts` columns are text and whose others are numbers, which are never broken."""
         table = Table(box=SIMPLE_HEAD, padding=CELL_PADDING, collapse_padding=True, pad_edge=False, show_edge=False)

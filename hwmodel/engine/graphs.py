@@ -83,13 +83,18 @@ def _crash_note(version: Version, backend: str) -> str:
     )
 
 
-def default_sizes(limits: tuple[int, int], query_len: int, version: Version, sm100: bool) -> list[int]:
-    """Captured token counts, ascending, before rounding; `limits` are requests and tokens of a step."""
+def default_sizes(
+    limits: tuple[int, int], query_len: int, version: Version, sm100: bool, stated: int | None = None
+) -> list[int]:
+    """Captured token counts, ascending, before rounding; `limits` are requests and tokens of a step.
+
+    `stated` is max_cudagraph_capture_size: the largest as asked for, and then no size is added for whole batches.
+    """
     max_num_seqs, max_num_batched_tokens = limits
     factor = query_len if at_version(_COUNTS_DRAFTS, version) else 1
     ceiling = at_version(_CEILING_SM100, version) if sm100 else _CEILING_TOKENS
-    largest = min(max_num_seqs * factor * 2, ceiling)
-    uniform = _uniform_sizes(max_num_seqs, query_len, largest, ceiling)
+    largest = stated or min(max_num_seqs * factor * 2, ceiling)
+    uniform = set[int]() if stated else _uniform_sizes(max_num_seqs, query_len, largest, ceiling)
     largest = min(largest, max_num_batched_tokens)
     sizes = _strided(largest, at_version(_COARSE_STEP, version))
     if at_version(_APPENDS_UNIFORM, version):
@@ -123,7 +128,8 @@ def capture_sizes(
     if request.cudagraph_capture_sizes is not None:
         sizes = sorted({size for size in _checked(request.cudagraph_capture_sizes) if size <= limits[1]})
     else:
-        sizes = default_sizes(limits, query_len, version, request.sm_arch.startswith("10."))
+        sm100, stated = request.sm_arch.startswith("10."), request.max_cudagraph_capture_size
+        sizes = default_sizes(limits, query_len, version, sm100, stated)
     in_place = runner == "v1" or version <= _V2_ROUNDS_IN_PLACE_LAST
     if mode[0] == "full" and mode[1] != "full" and query_len > 1 and in_place and at_version(_ROUNDS_UNIFORM, version):
         sizes = rounded_sizes(sizes, query_len)

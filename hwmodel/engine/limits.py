@@ -1,4 +1,4 @@
-"""vLLM's default batch limits by version and GPU (API server).
+"""vLLM's default batch limits by version and GPU (API server), and the share of memory that the engines take.
 
 Source: vllm/engine/arg_utils.py, `get_batch_defaults` and its forerunners, of 0.9.2, 0.10.1, 0.16.0, 0.27.0 ... 0.33.0.
 """
@@ -30,6 +30,15 @@ _LARGE: Rows[BatchLimits] = [
 _LARGEST: Rows[BatchLimits | None] = [(None, (0, 27, 99), None), (None, None, BatchLimits(1024, 16384))]  # 0.28.0
 _GB10_SMALL: Rows[bool] = [(None, (0, 32, 99), False), (None, None, True)]  # 0.33.0
 _CPU = BatchLimits(128, 2048)  # per rank
+
+# vllm/config/cache.py; raised together with CUDA graph memory profiling (vLLM pull request 38284, released in 0.21).
+_VLLM_MEMORY_SHARE: Rows[float] = [(None, (0, 20, 999), 0.90), ((0, 21, 0), None, 0.92)]
+_SGLANG_MEMORY_SHARE = 0.88  # mem_fraction_static: computed from the GPU at start, about this
+
+
+def default_memory_share(engine: str, version: Version) -> float:
+    """Share of GPU memory that the engine takes where the deployment names none (gpu_memory_utilization)."""
+    return _SGLANG_MEMORY_SHARE if engine == "sglang" else at_version(_VLLM_MEMORY_SHARE, version)
 
 
 def default_limits(request: EngineRequest, version: Version, runner: str) -> BatchLimits:

@@ -27,6 +27,7 @@ class EngineRequest:
     attention_backend: str | None = None
     cudagraph_mode: str | None = None
     cudagraph_capture_sizes: tuple[int, ...] | None = None
+    max_cudagraph_capture_size: int | None = None
     async_scheduling: bool | None = None
     model_runner: str | None = None
     enforce_eager: bool = False

@@ -62,6 +62,14 @@ def _engine_problems(deployment: Deployment) -> Iterator[str]:
     known = _KV_CACHE_DTYPES + (_SGLANG_KV_CACHE_DTYPES if engine.name == "sglang" else ())
     if engine.kv_cache_dtype is not None and engine.kv_cache_dtype.lower() not in known:
         yield f"engine.kv_cache_dtype: got '{short(engine.kv_cache_dtype)}', allowed: one of: {', '.join(known)}"
+    largest, sizes = engine.max_cudagraph_capture_size, engine.cudagraph_capture_sizes
+    if largest is not None and engine.name == "sglang":
+        yield "engine.max_cudagraph_capture_size: got it for engine sglang, allowed: engine.name = vllm"
+    if largest is not None and sizes and largest != max(sizes):
+        yield (
+            f"engine.max_cudagraph_capture_size: got {largest} beside sizes up to {max(sizes)}, allowed: one of the "
+            "two (vLLM refuses to start)"
+        )
 
 
 def _speculation_problems(deployment: Deployment) -> Iterator[str]:

@@ -108,6 +108,9 @@ class Engine(Table):
     cudagraph_capture_sizes: tuple[Tokens, ...] | None = Field(
         None, description="captured token counts", max_length=1024
     )
+    max_cudagraph_capture_size: Tokens | None = Field(
+        None, description="largest captured token count, the others as by default; not beside cudagraph_capture_sizes"
+    )
     async_scheduling: bool | None = Field(None, description="the next step is scheduled while one runs")
     model_runner: Literal["v1", "v2"] | None = Field(None, description="vLLM's GPU model runner")
     enforce_eager: bool = Field(False, description="no captured graphs at all")

@@ -195,6 +195,14 @@ def test_a_server_that_is_gone_is_one_line() -> None:
     with serving({}) as url:
         pass
     with pytest.raises(
-        InputError, match="connection refused; allowed: the base URL of a running vLLM or SGLang server"
+        InputError, match=r"refuses the connection: .*; allowed: the base URL of a running vLLM or SGLang server"
     ):
         expand(url)
+
+
+def test_a_note_that_asks_for_a_key_is_gone_once_the_key_is_given() -> None:
+    found = expand("vllm serve org/unheard-of --tensor-parallel-size 2")
+    asked = "the model org/unheard-of is no card known here: name one with --model"
+    assert asked in found.notes_beside(("hardware.gpu=h200",))
+    assert asked not in found.notes_beside(("model.config=qwen3-8b-bf16",))
+    assert set(found.notes) - {asked} <= set(found.notes_beside(("model.config=qwen3-8b-bf16",)))

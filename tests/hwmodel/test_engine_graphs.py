@@ -94,6 +94,19 @@ def test_given_sizes_are_kept_and_a_short_range_is_warned_about() -> None:
     assert "captured graphs end at 33 tokens, 11 requests" in "\n".join(mode.notes)
 
 
+def test_a_stated_largest_size_ends_the_default_sizes_and_adds_none_for_whole_batches() -> None:
+    assert mode_of(method="none", max_cudagraph_capture_size=24).capture_sizes == (1, 2, 4, 8, 16, 24)
+    beyond = mode_of(version="0.33.0", method="none", max_cudagraph_capture_size=1000, max_num_batched_tokens=8192)
+    assert beyond.capture_sizes[-1] == 992  # the ceiling of 512 is of the default alone
+    odd = mode_of(version="0.33.0", max_num_seqs=37, cudagraph_mode="PIECEWISE", max_cudagraph_capture_size=240)
+    assert odd.capture_sizes[-1] == 240
+    assert 222 not in odd.capture_sizes  # 37 requests of 6 tokens are added by default only
+
+
+def test_stated_sizes_win_over_a_stated_largest_one() -> None:
+    assert mode_of(method="none", cudagraph_capture_sizes=(1, 8), max_cudagraph_capture_size=8).capture_sizes == (1, 8)
+
+
 def test_no_warning_where_every_decode_batch_fits() -> None:
     assert "captured graphs end" not in "\n".join(mode_of(max_num_seqs=32).notes)
 

@@ -2,9 +2,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hwmodel.engine.limits import default_memory_share
 from hwmodel.engine.versions import (
     DEFAULT_SGLANG,
     DEFAULT_VLLM,
+    Version,
     at_version,
     check_engine,
     format_version,
@@ -90,3 +92,12 @@ def test_rows_include_both_ends() -> None:
     assert at_version(rows, (0, 14, 0)) == "new"
     with pytest.raises(LookupError):
         at_version([((1, 0, 0), None, "x")], (0, 9, 0))
+
+
+@pytest.mark.parametrize(
+    ("engine", "version", "share"),
+    [("vllm", (0, 8, 5), 0.90), ("vllm", (0, 20, 2), 0.90), ("vllm", (0, 21, 0), 0.92), ("vllm", (0, 33, 0), 0.92),
+     ("sglang", (0, 5, 5), 0.88)],
+)  # fmt: skip
+def test_the_share_of_memory_that_an_engine_takes_by_default(engine: str, version: Version, share: float) -> None:
+    assert default_memory_share(engine, version) == share

@@ -185,9 +185,12 @@ def test_kimi_needs_70_kilobytes_of_cache_a_token_on_every_rank() -> None:
     assert system.work.kv_bytes_per_token() == pytest.approx(576 * 61 * 2)
 
 
-@pytest.mark.parametrize(("engine", "share"), [("vllm", 0.90), ("sglang", 0.88)])
-def test_memory_share_defaults_to_the_engines_own(engine: str, share: float) -> None:
-    tables = {**ON_ONE, "engine": {"name": engine}}
+@pytest.mark.parametrize(
+    ("engine", "share"),
+    [({"name": "vllm", "version": "0.20.2"}, 0.90), ({"name": "vllm"}, 0.92), ({"name": "sglang"}, 0.88)],
+)
+def test_memory_share_defaults_to_the_engines_own(engine: dict[str, str], share: float) -> None:
+    tables = {**ON_ONE, "engine": engine}
     assert resolve(tables).gpu_memory_utilization == share
     assert resolve(tables, "engine.gpu_memory_utilization=0.5").gpu_memory_utilization == 0.5
 

@@ -7,7 +7,9 @@ import traceback
 
 import pytest
 from fault_server import FaultServer
+from loopback import cut_short, endless, redirect, serving, silent
 
+from validate.client import connection as connection_module
 from validate.client.connection import Connection
 from validate.client.faults import FaultError
 from validate.client.target import Target
@@ -237,3 +239,44 @@ def test_a_server_that_never_closes_the_body_is_not_waited_for(server):
         found = connection.stream("/v1/completions", BODY)
     assert found.output_tokens == 1
     assert found.end_s - found.chunk_times_s[0] < 30.0
+
+
+def test_a_get_answers_with_json_text_or_the_fault():
+    with serving({"/a": (200, '{"x": 1}'), "/b": (200, "no json"), "/deep": (200, "[" * 200_000)}) as url:
+        connection = Connection(Target(url))
+        assert connection.get("/a").json() == {"x": 1}
+        assert (connection.get("/b").json(), connection.get("/b").text) == (None, "no json")
+        assert connection.get("/deep").json() is None
+        missing = connection.get("/c")
+        assert (missing.is_ok, missing.status, missing.text) == (False, 404, "")
+
+
+def test_a_get_with_the_key_goes_to_the_server_alone():
+    seen = []
+
+    def elsewhere(handler):
+        seen.append(handler.headers.get("Authorization"))
+
+    with serving({"/": elsewhere}) as other, serving({"/a": redirect(other + "/"), "/b": (200, "ok")}, "k3y") as url:
+        assert Connection(Target(url, "k3y")).get("/b").is_ok
+        assert Connection(Target(url)).get("/b").is_unauthorized
+        assert Connection(Target(url, "k3y")).get("/a").status == 302
+    assert seen == []
+
+
+def test_an_endless_answer_to_a_get_is_cut_by_its_length_and_by_its_time(monkeypatch):
+    with serving({"/a": endless}) as url:
+        monkeypatch.setattr(connection_module, "MAX_GET_BYTES", 1_000_000)
+        reply = Connection(Target(url)).get("/a")
+        assert (reply.is_ok, reply.body) == (False, b"")
+        assert "longer than 1000000 bytes" in reply.fault.message
+        monkeypatch.setattr(connection_module, "MAX_GET_BYTES", 10**12)
+        assert "does not end" in Connection(Target(url)).get("/a", timeout_s=0.05).fault.message
+
+
+@pytest.mark.parametrize(("answer", "words"), [(silent, "no word from the server for 0.1 s"), (cut_short, "broke")])
+def test_a_get_that_gets_no_whole_answer_says_why(answer, words):
+    with serving({"/a": answer}) as url:
+        reply = Connection(Target(url)).get("/a", timeout_s=0.1)
+    assert (reply.is_ok, reply.body) == (False, b"")
+    assert words in reply.fault.message

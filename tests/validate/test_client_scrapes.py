@@ -1,12 +1,15 @@
 """/metrics of a live server: whole answers are used, all others told; windows between two of them."""
 
 import json
+import time
 from pathlib import Path
 
 import pytest
 from fault_server import MODEL, FaultServer
+from loopback import serving, silent
 
 from hwmodel.errors import InputError
+from validate.client import connection as connection_module
 from validate.client.connection import Connection
 from validate.client.faults import FaultError
 from validate.client.scrapes import Counters, window_between
@@ -176,3 +179,12 @@ def test_a_server_without_models_asks_for_the_name(server, answer):
     with pytest.raises(InputError, match="allowed: a server with /v1/models, or --served-model NAME"):
         facts_of(server)
     assert facts_of(server, "m").model == "m"
+
+
+def test_a_silent_server_is_not_asked_twice_in_one_look(monkeypatch):
+    monkeypatch.setattr(connection_module, "GET_TIMEOUT_S", 0.2)
+    with serving({"/metrics": silent}) as url:
+        start_s = time.monotonic()
+        taken = Counters(Connection(Target(url))).take(tries=50)
+        assert time.monotonic() - start_s < 5
+    assert "no word from the server for 0.2 s" in taken.reason

@@ -5,7 +5,7 @@ import os
 import pytest
 
 from hwmodel.errors import InputError
-from validate.client.target import Target, base_url, target_of
+from validate.client.target import Target, base_url, target_of, target_with
 
 SECRET = "sk-verysecretkey123456"
 
@@ -81,3 +81,14 @@ def test_a_named_pipe_is_no_key_file_and_nobody_waits_for_it(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(InputError, match="not a regular file"):
         target_of("http://h", None, str(tmp_path / "pipe"))
+
+
+@pytest.mark.parametrize("key", ["a\nb", "a\rX: y", "schlüssel", "\0", "two words"])
+def test_a_key_that_no_header_can_carry_is_one_line_without_the_key(key):
+    with pytest.raises(InputError) as caught:
+        target_with("http://h", key)
+    assert key not in str(caught.value)
+
+
+def test_no_key_and_an_empty_one_are_the_same():
+    assert target_with("http://h/v1", None) == target_with("http://h", "") == Target("http://h")

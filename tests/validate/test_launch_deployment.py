@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 
 from hwmodel.errors import InputError
 from hwmodel.models import model_names
+from simulator.deployment import load_deployment
+from simulator.system import build_system
 from validate.launch.deployment_keys import deployment_from_launch, looks_like_launch
 from validate.launch.inspection import inspect_launch
 
@@ -362,3 +364,21 @@ def test_no_text_gives_a_traceback(text: str) -> None:
 def test_no_mixture_of_formats_gives_a_traceback(pieces: list[str]) -> None:
     assert "\n" not in error_text(lambda: json.dumps(inspect_launch("vllm serve m\n" + "".join(pieces))))
     assert "\n" not in error_text(lambda: json.dumps(inspect_launch("".join(pieces))))
+
+
+def test_the_largest_captured_size_of_a_launch_reaches_every_draft_length() -> None:
+    keys = deployment_from_launch(
+        "vllm serve Qwen/Qwen3-8B --max-cudagraph-capture-size 24 -cc.cudagraph_mode=PIECEWISE", version="0.16.0"
+    )
+    assert keys.tables["engine"]["max_cudagraph_capture_size"] == 24
+    deployment = load_deployment({**keys.tables, "hardware": {"gpu": "h100-sxm"}, "speculation": {"method": "eagle3"}})
+    system = build_system(deployment)
+    assert [system.mode(k).capture_sizes for k in (0, 5)] == [(1, 2, 4, 8, 16, 24)] * 2
+
+
+def test_two_largest_sizes_that_contradict_each_other_are_refused() -> None:
+    keys = deployment_from_launch(
+        "vllm serve Qwen/Qwen3-8B --max-cudagraph-capture-size 24 --cudagraph-capture-sizes 1 8"
+    )
+    with pytest.raises(InputError, match="got 24 beside sizes up to 8"):
+        load_deployment({**keys.tables, "hardware": {"gpu": "h100-sxm"}})

@@ -221,7 +221,6 @@ def test_a_server_that_asks_for_a_key_gets_it_or_says_so() -> None:
         {},
         {"/v1/models": (200, "<html>"), "/metrics": (200, "<html>")},
         {"/v1/models": (200, '{"data": [{"id": "gpt", "owned_by": "somebody"}]}')},
-        {"/v1/models": (500, "")},
     ],
 )
 def test_other_servers_are_told_apart(answers: Answers) -> None:
@@ -229,10 +228,19 @@ def test_other_servers_are_told_apart(answers: Answers) -> None:
         account(answers)
 
 
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [(500, "HTTP 500"), (503, "not ready to serve"), (429, "too many requests"), (302, "not followed")],
+)
+def test_a_server_that_answers_only_with_a_refusal_is_told_by_it(status: int, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        account({path: (status, "") for path in ("/v1/models", "/version", "/metrics")})
+
+
 def test_a_server_that_is_gone_is_one_line() -> None:
     with serving({}) as url:
         pass
-    with pytest.raises(InputError, match="connection refused; allowed: the base URL"):
+    with pytest.raises(InputError, match=r"refuses the connection: .*; allowed: the base URL"):
         account_of_server(url)
 
 
@@ -241,7 +249,7 @@ def test_a_server_that_is_gone_is_one_line() -> None:
 def test_one_answer_that_fails_leaves_the_others(
     misbehaviour: Misbehaviour, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("validate.fetch.READ_TIMEOUT_S", 0.2)
+    monkeypatch.setattr("validate.client.connection.GET_TIMEOUT_S", 0.2)
     found = account(vllm_answers() | {path: misbehaviour})
     assert found.settings.max_model_len == 2048
     assert (found.version is None) is (path == "/version")

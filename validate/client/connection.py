@@ -35,6 +35,7 @@ _MAX_ERROR_BYTES = int(64 * KB)
 _MAX_RETRY_AFTER_S = 3600.0
 _LINGER_S = 1.0  # between [DONE] and the end of the body
 _OK = 200
+_UNAUTHORIZED = (401, 403)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,16 @@ class Reply:
     fault: Fault | None = None
     sent_s: float = 0.0  # monotonic
     received_s: float = 0.0
+
+    @property
+    def is_ok(self) -> bool:
+        """Whether the server gave what was asked for."""
+        return self.fault is None
+
+    @property
+    def is_unauthorized(self) -> bool:
+        """Whether the server asks for a key, or for another one."""
+        return self.status in _UNAUTHORIZED
 
     @property
     def text(self) -> str:
@@ -72,9 +83,10 @@ class Connection:
         self._used = False
         self._lock = threading.Lock()
 
-    def get(self, path: str, timeout_s: float = GET_TIMEOUT_S) -> Reply:
+    def get(self, path: str, timeout_s: float | None = None) -> Reply:
         """The answer to a GET of `path`; never raises for what the server does."""
         sent_s = time.monotonic()
+        timeout_s = GET_TIMEOUT_S if timeout_s is None else timeout_s
         try:
             with self._session.get(
                 self.target.url + path, timeout=(min(timeout_s, CONNECT_TIMEOUT_S), timeout_s), stream=True,

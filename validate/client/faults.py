@@ -12,6 +12,10 @@ Kind = Literal["fatal", "later", "skip", "broken", "stopped"]
 _LATER = (408, 425, 429, 503)
 _FATAL = (401, 403, 404, 405, 501)
 _WORDS = {
+    301: "moved elsewhere, not followed",
+    302: "moved elsewhere, not followed",
+    307: "moved elsewhere, not followed",
+    308: "moved elsewhere, not followed",
     401: "the server wants an API key (--api-key-env, --api-key-file)",
     403: "the server refuses this API key",
     404: "no such model or address",

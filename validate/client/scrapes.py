@@ -11,6 +11,7 @@ from validate.client.connection import Connection
 RUNNING = ("vllm:num_requests_running", "sglang:num_running_reqs")
 _COUNTERS = ("_total", "_count", "_sum")
 _NOT_FOUND = 404
+_FINAL = ("not there", "no word from")  # asked once more, the answer would be the same, or as long in coming
 ENGINES = ("vllm", "sglang")
 
 
@@ -76,7 +77,7 @@ class Counters:
         """A scrape of now; a broken answer is asked for once more."""
         taken = self._take()
         for _ in range(tries - 1):
-            if taken.scrape is not None or taken.reason is None or "not there" in taken.reason:
+            if taken.scrape is not None or any(words in (taken.reason or "") for words in _FINAL):
                 break
             taken = self._take()
         return taken

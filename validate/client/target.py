@@ -28,6 +28,11 @@ class Target:
         return (self.api_key,) if self.api_key else ()
 
 
+def target_with(url: str, api_key: str | None) -> Target:
+    """The server at `url`, with a key that is already there; None or an empty one is none."""
+    return Target(base_url(url), _checked(api_key, "the API key") if api_key else None)
+
+
 def target_of(url: str, key_variable: str | None = None, key_file: str | None = None) -> Target:
     """The server at `url`, with the key of an environment variable or a file; `InputError` for what cannot be one."""
     return Target(base_url(url), _api_key(key_variable, key_file))

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from hwmodel.engine.versions import Rows, at_version
+from hwmodel.engine.limits import default_memory_share
 from validate.launch.account import SERVER, Account, facts_version
 from validate.launch.findings import first_error, one_line
 from validate.launch.json_value import read_value
@@ -35,8 +35,6 @@ _DEFAULTS: dict[str, Any] = {
     "tensor_parallel_size": 1, "pipeline_parallel_size": 1, "data_parallel_size": 1, "expert_parallel": False,
     "decode_context_parallel_size": 1, "enforce_eager": False, "kv_cache_dtype": "auto",
 }  # fmt: skip
-# vllm/config/cache.py; raised together with CUDA graph memory profiling (vLLM pull request 38284, released in 0.21).
-_GPU_MEMORY_UTILIZATION: Rows[float] = ((None, (0, 20, 999), 0.9), ((0, 21, 0), None, 0.92))
 _ENGINE_VARIABLES = ("VLLM_", "SGLANG_")
 _DERIVED = frozenset(("uniform_decode_graph", "mixed_decode_graph", "async_scheduling", "model_runner"))
 # Flags whose default is not "off": leaving one out is not the same as its --no- form.
@@ -173,7 +171,7 @@ def _settings(account: Account, version: str | None) -> dict[str, Any]:
             value = account.settings.unresolved[key]
         values[key] = _DEFAULTS.get(key) if value is None and account.kind != SERVER else value
     if account.engine == "vllm" and account.kind != SERVER and values["gpu_memory_utilization"] is None:
-        values["gpu_memory_utilization"] = at_version(_GPU_MEMORY_UTILIZATION, facts_version("vllm", version)[0])
+        values["gpu_memory_utilization"] = default_memory_share("vllm", facts_version("vllm", version)[0])
     return {key: values[key] for key in _GROUP_OF}
 
 

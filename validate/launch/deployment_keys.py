@@ -18,7 +18,7 @@ _ENGINE_KEYS = (
     "tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "expert_parallel",
     "decode_context_parallel_size", "max_model_len", "max_num_seqs", "max_num_batched_tokens",
     "gpu_memory_utilization", "block_size", "kv_cache_dtype", "attention_backend", "cudagraph_mode",
-    "cudagraph_capture_sizes", "async_scheduling", "model_runner", "enforce_eager",
+    "cudagraph_capture_sizes", "max_cudagraph_capture_size", "async_scheduling", "model_runner", "enforce_eager",
 )  # fmt: skip
 
 

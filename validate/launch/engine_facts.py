@@ -158,7 +158,6 @@ def _requests(case: Case) -> list[EngineRequest]:
 def _request(case: Case, machine: tuple[str, float], kind: tuple[str, bool, str]) -> EngineRequest:
     settings = case.settings
     sizes = settings.cudagraph_capture_sizes
-    largest = settings.max_cudagraph_capture_size
     return EngineRequest(
         name="vllm",
         version=format_version(case.version),
@@ -175,7 +174,8 @@ def _request(case: Case, machine: tuple[str, float], kind: tuple[str, bool, str]
         max_num_batched_tokens=settings.max_num_batched_tokens,
         attention_backend=settings.attention_backend,
         cudagraph_mode=settings.cudagraph_mode,
-        cudagraph_capture_sizes=(tuple(sizes) if sizes else None) or ((largest,) if largest else None),
+        cudagraph_capture_sizes=tuple(sizes) if sizes else None,
+        max_cudagraph_capture_size=settings.max_cudagraph_capture_size or None,
         async_scheduling=settings.async_scheduling,
         model_runner=settings.model_runner,
         enforce_eager=bool(settings.enforce_eager),

@@ -11,7 +11,8 @@ from calibration.readers.metrics_pairs import Window
 from calibration.readers.vllm_metrics import kv_cache_tokens
 from hwmodel.engine.versions import parse_version
 from hwmodel.errors import InputError
-from validate.fetch import Fetcher, Reply, shown_url
+from validate.client.connection import Connection, Reply
+from validate.client.target import target_with
 from validate.launch.account import SERVER, Account, facts_version
 from validate.launch.counters import Drafting, drafting_of, has_series, inferred_speculation, metrics_of
 from validate.launch.engine_facts import Case, engine_facts, engine_method
@@ -24,6 +25,7 @@ from validate.launch.server_info import Told, sglang_told, vllm_told
 from validate.launch.settings import Settings
 
 _MAX_DIGITS = 9
+_NOT_THERE = (404, 405)  # an address that this server does not have: the others tell what it is
 _INFO_TIMEOUT_S = 30.0  # vLLM collects facts about its machine on the first call
 
 
@@ -42,7 +44,7 @@ class _Server:
 
 def account_of_server(url: str, api_key: str | None = None, known: Known = NOTHING) -> Account:
     """The account of the server at the URL; InputError where none answers, or one that is neither vLLM nor SGLang."""
-    server = _asked(Fetcher(url, api_key))
+    server = _asked(Connection(target_with(url, api_key)))
     engine = _engine(server)
     if engine is None:
         raise InputError(f"{server.url}: answers, but is neither vLLM nor SGLang by /v1/models and /metrics")
@@ -77,22 +79,26 @@ def account_of_server(url: str, api_key: str | None = None, known: Known = NOTHI
     return account
 
 
-def _asked(fetcher: Fetcher) -> _Server:
+def _asked(connection: Connection) -> _Server:
     """What the server answers; InputError where it does not answer at all, or only with a refusal."""
-    shown = shown_url(fetcher.url)
-    models = fetcher.get("/v1/models")
-    if models.status == 0:
-        raise InputError(f"{shown}: {models.fault}; allowed: the base URL of a running vLLM or SGLang server")
-    version, metrics = fetcher.get("/version"), fetcher.get("/metrics")
+    shown = connection.target.url
+    models = connection.get("/v1/models")
+    if models.fault is not None and models.status == 0:
+        said = models.fault.message
+        where = "" if shown in said else f"{shown}: "
+        raise InputError(f"{where}{said}; allowed: the base URL of a running vLLM or SGLang server")
+    version, metrics = connection.get("/version"), connection.get("/metrics")
     if models.is_unauthorized and not metrics.is_ok and not version.is_ok:
         raise InputError(
             f"{shown}: HTTP {models.status}, it tells nothing without its API key; allowed: the key in the environment "
             f"variable {API_KEY_VARIABLE}"
         )
-    server = _Server(shown, version, models, metrics_of(metrics.text(), shown), _fault(metrics), None)
+    if models.fault is not None and models.status not in _NOT_THERE and not metrics.is_ok and not version.is_ok:
+        raise InputError(f"{shown}: {models.fault.message}; allowed: a running vLLM or SGLang server")
+    server = _Server(shown, version, models, metrics_of(metrics.text, shown), _fault(metrics), None)
     if models.is_unauthorized:
         server.notes.append(f"/v1/models answers HTTP {models.status}: without an API key the model is not told")
-    server.told = _server_info(fetcher)
+    server.told = _server_info(connection)
     if server.metrics_fault:
         server.notes.append(f"/metrics is not there ({server.metrics_fault}): what follows from counters is unknown")
     elif not server.metrics.last.samples:
@@ -101,13 +107,15 @@ def _asked(fetcher: Fetcher) -> _Server:
 
 
 def _fault(reply: Reply) -> str:
-    return "" if reply.is_ok else reply.fault or f"HTTP {reply.status}"
+    if reply.fault is None:
+        return ""
+    return f"HTTP {reply.status}" if reply.status else reply.fault.message
 
 
-def _server_info(fetcher: Fetcher) -> Told | None:
+def _server_info(connection: Connection) -> Told | None:
     """What a server in development mode (vLLM), or any SGLang, tells about its own configuration."""
     for path in ("/server_info?config_format=json", "/get_server_info"):
-        content = fetcher.get(path, _INFO_TIMEOUT_S).json()
+        content = connection.get(path, _INFO_TIMEOUT_S).json()
         if isinstance(content, dict) and "vllm_config" in content:
             return vllm_told(content)
         if isinstance(content, dict) and "model_path" in content:

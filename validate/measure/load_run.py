@@ -19,6 +19,7 @@ from validate.measure.cell import cell_dict
 from validate.measure.cell_run import Budget, CellRun, Progress
 from validate.measure.client_side import request_records
 from validate.measure.dialect import Dialect, find_dialect
+from validate.measure.lock import locked
 from validate.measure.outputs import OutputFile
 from validate.measure.prompts import Prompt, PromptSet
 from validate.measure.run_file import FORMAT, kept_cells, read_run, write_run
@@ -99,12 +100,13 @@ class LoadRun:
 
         Ctrl-C ends it with the cells that there are, the one under way among them, marked as not finished.
         """
-        try:
-            self._run()
-        except KeyboardInterrupt:
-            self.interrupted = True
-            if not self.cells:
-                raise
+        with locked(self.plan.files.run, self.plan.files.outputs):
+            try:
+                self._run()
+            except KeyboardInterrupt:
+                self.interrupted = True
+                if not self.cells:
+                    raise
 
     def _run(self) -> None:
         self._prepare()

@@ -14,6 +14,7 @@ from validate.client.faults import Fault, FaultError
 from validate.client.scrapes import Counted, Counters, window_between
 from validate.client.server_facts import ServerFacts, read_facts
 from validate.client.target import Target
+from validate.measure.lock import locked
 from validate.measure.passive_tables import deployment_tables
 from validate.measure.run_file import FORMAT, read_run, write_run
 from validate.measure.server_side import acceptance_dict, worth_saying
@@ -55,6 +56,10 @@ class PassiveRun:
 
     def run(self) -> None:
         """Watches until the time is over; Ctrl-C ends it earlier, with what there is."""
+        with locked(self.plan.run_path):
+            self._run()
+
+    def _run(self) -> None:
         if self.plan.run_path is not None and not self.plan.fresh and read_run(self.plan.run_path) is not None:
             raise InputError(f"{self.plan.run_path} holds an earlier run; allowed: a new file, or --fresh")
         connection = Connection(self.plan.target)

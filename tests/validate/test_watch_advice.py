@@ -1,0 +1,125 @@
+"""The comparison behind a watch: how the share of drafted steps follows the length, and what the intervals hold."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from calibration.records import AcceptanceCounts
+from simulator.deployment import load_deployment
+from validate.watch.advice import Asked, UnknownError, acceptance_now, advice_for, deployed_length, shares_by_length
+from validate.watch.traffic import Traffic
+
+NGRAM = {
+    "model": {"config": "qwen3-30b-a3b-bf16"},
+    "hardware": {"gpu": "h200"},
+    "engine": {"version": "0.32.0"},
+    "speculation": {"method": "ngram", "num_speculative_tokens": 5, "prompt_lookup_max": 4},
+}
+
+
+def traffic(**changes):
+    counts = AcceptanceCounts(1000.0, (800.0, 700.0, 650.0, 600.0, 550.0), 5000.0, 2000.0, 50.0)
+    given = {
+        "num_speculative_tokens": 5, "concurrency": 8.0, "running_mean": 8.0, "waiting": 0.0, "input_tokens": 500.0,
+        "output_tokens": 200.0, "prefix_hit_share": 0.0, "tokens_per_step": 2.65, "step_s": 0.02,
+        "tpot_s": 0.02 / 2.65, "relative_noise": 0.04, "throughput_tokens_per_s": 1000.0, "steps": 2000.0,
+        "num_requests": 50.0, "acceptance": counts, "acceptance_source": "window", "draft_probability": 0.5,
+        "kv_cache_tokens": None,
+    }  # fmt: skip
+    return Traffic(**(given | changes))
+
+
+def advice(deployment=NGRAM, asked=None, **changes):
+    return advice_for(load_deployment(deployment), traffic(**changes), asked or Asked(None, 400))
+
+
+def test_longer_drafts_are_fewer_as_was_measured_on_a_real_server():
+    """vLLM 0.32.0, the same load at k = 5 and, after a restart, at k = 8: drafts on 59.2 % and 49.9 % of the steps."""
+    survival = np.full((1, 8), 0.9350)
+    found = shares_by_length(survival, np.array([[0.5920]]), 5)
+    assert found[0, 4] == pytest.approx(0.5920)
+    assert found[0, 7] == pytest.approx(0.4988, abs=0.01)
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=8), st.floats(0, 1), st.data())
+def test_tokens_of_drafted_steps_over_steps_without_a_draft_stay(conditional, share, data):
+    survival = np.cumprod(np.array([conditional]), axis=1)
+    deployed = data.draw(st.integers(1, len(conditional)))
+    found = shares_by_length(survival, np.array([[share]]), deployed)
+    per_draft = 1.0 + np.cumsum(survival, axis=1)
+    assert found[0, deployed - 1] == pytest.approx(share)
+    assert found * (1 - share) * per_draft == pytest.approx((1 - found) * share * per_draft[0, deployed - 1])
+    assert np.all(np.diff(found) <= 1e-12)
+
+
+def test_the_deployed_length_is_exactly_as_good_as_itself_and_gains_are_chained():
+    found = advice()
+    assert set(found.over(5, 5)) == {1.0}
+    assert found.over(2, 5) * found.over(5, 1) == pytest.approx(found.over(2, 1))
+    assert found.probability_better(5) == 0.0
+
+
+def test_the_further_from_the_deployed_length_the_wider_the_interval():
+    found = advice()
+    widths = [np.std(np.log(found.over(k, 5))) for k in (4, 2, 0)]
+    assert widths == sorted(widths)
+    assert np.std(np.log(found.over(8, 5))) > np.std(np.log(found.over(6, 5)))
+
+
+def test_fewer_drafts_make_the_interval_wider():
+    few = AcceptanceCounts(40.0, (32.0, 28.0, 26.0, 24.0, 22.0), 200.0, 80.0, 4.0)
+    sure, unsure = advice(), advice(acceptance=few, num_requests=4.0)
+    assert np.std(np.log(unsure.over(8, 5))) > 1.2 * np.std(np.log(sure.over(8, 5)))
+
+
+def test_requests_that_differ_make_few_requests_worth_less_than_many():
+    acceptance, _ = acceptance_now(load_deployment(NGRAM), traffic(num_requests=3.0), 5)
+    assert acceptance.num_requests == 3
+    many, few = advice(num_requests=500.0), advice(num_requests=3.0)
+    assert np.std(np.log(few.over(8, 5))) > np.std(np.log(many.over(8, 5)))
+
+
+def test_a_load_between_two_whole_ones_is_between_them():
+    low, mid, high = (float(np.median(advice(concurrency=c).over(0, 5))) for c in (8.0, 8.5, 9.0))
+    assert min(low, high) - 0.01 <= mid <= max(low, high) + 0.01
+
+
+def test_a_schedule_says_what_drafts_at_this_load():
+    deployment = load_deployment(NGRAM | {"speculation": {"method": "ngram", "num_speculative_tokens": 5,
+                                                          "schedule": [[1, 4, 5], [5, 64, 2]]}})  # fmt: skip
+    assert [deployed_length(deployment, traffic(concurrency=c)) for c in (3.0, 12.0)] == [5, 2]
+
+
+def test_what_the_server_shows_wins_over_the_file():
+    deployment = load_deployment(NGRAM)
+    assert deployed_length(deployment, traffic(num_speculative_tokens=3)) == 3
+    assert deployed_length(deployment, traffic(num_speculative_tokens=None)) == 5
+
+
+def test_a_length_that_nobody_tells_is_asked_for():
+    deployment = load_deployment(NGRAM | {"speculation": {"method": "ngram"}})
+    with pytest.raises(UnknownError, match="num_speculative_tokens=N"):
+        deployed_length(deployment, traffic(num_speculative_tokens=None))
+
+
+def test_positions_that_a_racing_counter_put_out_of_order_are_levelled():
+    counts = AcceptanceCounts(100.0, (60.0, 61.0, 40.0), 300.0, 99.5, 5.0)
+    acceptance, _ = acceptance_now(load_deployment(NGRAM), traffic(acceptance=counts), 3)
+    assert acceptance.counters["num_accepted_tokens_per_pos"] == [60.0, 60.0, 40.0]
+    assert acceptance.counters["itl_count"] == 100.0
+
+
+def test_nothing_accepted_and_nothing_ever_drafted_are_no_fault():
+    never = AcceptanceCounts(500.0, (0.0,) * 5, 2500.0, 1000.0, 20.0)
+    found = advice(acceptance=never, tokens_per_step=1.0, tpot_s=0.02)
+    assert found.best == 0
+    with pytest.raises(UnknownError, match="too few drafts"):
+        advice(acceptance=None, acceptance_source=None, tokens_per_step=1.0, tpot_s=0.02)
+
+
+def test_a_tree_or_chain_of_sglang_is_known_by_its_mean_length():
+    eagle = {**NGRAM, "engine": {"name": "sglang", "version": "0.5.23"}, "speculation": {"method": "eagle3"}}
+    found = advice(eagle, num_speculative_tokens=3, acceptance=None, acceptance_source=None, draft_probability=None)
+    assert found.acceptance_source == "tokens per step of this interval"
+    assert found.deployed == 3
