@@ -22,8 +22,16 @@ class Destinations(NamedTuple):
     plots: str | None
 
 
-def report_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Adds --report and --plots; stands above all other options, since files that these name are not overwritten."""
+_Decorator = Callable[[Callable[..., None]], Callable[..., None]]
+_REPORT = click.option("--report", metavar="FILE.html", help="Write a page with charts that opens offline and prints.")
+_PLOTS = click.option("--plots", metavar="DIR", help="Write every chart into this folder, as PNG and SVG.")
+
+
+def report_options(command: Callable[..., None], *, page: _Decorator = _REPORT) -> Callable[..., None]:
+    """Adds --report and --plots; stands above all other options, since files that these name are not overwritten.
+
+    `page` is the option of the argument `report`, for a command that is all about the page.
+    """
 
     @functools.wraps(command)
     def with_report(report: str | None, plots: str | None, **arguments: Any) -> None:
@@ -31,13 +39,7 @@ def report_options(command: Callable[..., None]) -> Callable[..., None]:
             _check(Destinations(report, plots), list(_texts(arguments.values())))
         command(**arguments)
 
-    wrapped: Callable[..., None] = with_report
-    for option in (
-        click.option("--plots", metavar="DIR", help="Write every chart into this folder, as PNG and SVG."),
-        click.option("--report", metavar="FILE.html", help="Write a page with charts that opens offline and prints."),
-    ):
-        wrapped = option(wrapped)
-    return wrapped
+    return page(_PLOTS(with_report))
 
 
 def destinations() -> Destinations | None:
@@ -63,7 +65,7 @@ def _check(asked: Destinations, others: list[str]) -> None:
     for other in others:
         if place is not None and "\0" not in other and "\n" not in other and Path(other).resolve() == place:
             raise InputError(
-                f"--report: {asked.report} is named for something else as well; allowed: a file of its own"
+                f"the report: {asked.report} is named for something else as well; allowed: a file of its own"
             )
     keep(asked)
 

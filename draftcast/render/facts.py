@@ -28,4 +28,4 @@ def _choose(result: Mapping[str, Any]) -> Iterator[Fact]:
     yield "Restart paid back", f"after {duration(payback_s)}" if payback_s is not None else "not expected"
 
 
-_VIEWS = {"choose": _choose}
+_VIEWS = {"choose": _choose, "report": _choose}

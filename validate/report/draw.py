@@ -9,6 +9,7 @@ from validate.report.svg import cleaned
 
 PACKAGE = "vl_convert"
 PRINT_SCALE = 3.0  # 2,100 pixels: 300 dpi over the width of a page
+_TITLE_HEIGHT, _LINE_HEIGHT = 50, 15  # pixels, the wider margin included
 LANGUAGE = "6.4"  # the Vega-Lite that draws: the same input gives the same bytes until this line changes
 
 
@@ -50,7 +51,10 @@ def _titled(chart: Chart) -> dict[str, Any]:
     """The wide drawing with title and finding above it, on white."""
     config = {**chart.wide["config"], "background": "white"}
     text = chart.title + (f": {chart.label}" if chart.label else "")
-    return {**chart.wide, "config": config, "title": {"text": text, "subtitle": _lines(chart.finding)}, "padding": 12}
+    below = _lines(chart.finding)
+    height = chart.wide["height"] + _TITLE_HEIGHT + _LINE_HEIGHT * len(below)
+    title = {"text": text, "subtitle": below, "offset": 12}
+    return {**chart.wide, "config": config, "title": title, "padding": 12, "height": height}
 
 
 def _lines(text: str, width: int = 105) -> list[str]:

@@ -6,10 +6,11 @@ from validate.report.chart import Cell
 
 UNDEFINED = "–"
 DIGITS = 4  # significant
+_WHOLE = 1000  # from here on fractions say nothing
 
 
-def text_of(value: Cell) -> str:
-    """A cell as text: numbers to four significant digits without trailing zeros or exponents, None as a dash.
+def text_of(value: Cell, digits: int = DIGITS) -> str:
+    """A cell as text: numbers to `digits` significant digits without trailing zeros, whole from 1,000 on, None a dash.
 
     >>> text_of(0.971426), text_of(1234567), text_of(12345.678), text_of(1.0), text_of(None), text_of("a")
     ('0.9714', '1,234,567', '12,346', '1', '–', 'a')
@@ -18,9 +19,9 @@ def text_of(value: Cell) -> str:
         return UNDEFINED
     if isinstance(value, str):
         return value
-    if isinstance(value, int) or abs(value) >= 10 ** (DIGITS - 1):
+    if isinstance(value, int) or abs(value) >= _WHOLE:
         return f"{round(value):,}"
-    text = f"{value:.{DIGITS}g}"
+    text = f"{value:.{digits}g}"
     return text if "e" not in text else f"{value:.3e}"
 
 

@@ -66,7 +66,7 @@ def _attribute(name: str, value: str, prefix: str) -> str:
         return ""
     if name == "id":
         value = prefix + value
-    elif "url(" in value:
+    elif "url(" in value.lower():
         match = _LOCAL_URL.fullmatch(value)
         if match is None:
             return ""

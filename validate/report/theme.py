@@ -23,6 +23,7 @@ FONT = "Helvetica, Arial, sans-serif"
 WIDE, NARROW = 700, 340  # pixels of the whole drawing
 TEXT, SMALL = 12, 11  # at 300 dpi across a page 12 px are 8.5 points
 MAX_NAME = 48
+_LEAST_ROOM = 1.03  # beyond the ends of a logarithmic axis, a factor
 
 CONFIG: Spec = {
     "background": None,
@@ -76,7 +77,7 @@ def layer(rows: Sequence[Spec], mark: str | Spec, **encoding: Any) -> Spec:
 
     Texts, lines and areas say nothing: the mark under or on them does.
     """
-    drawn = {"type": mark} if isinstance(mark, str) else dict(mark)
+    drawn: Spec = {"type": mark} if isinstance(mark, str) else dict(mark)
     if rows and "tip" in rows[0] and drawn["type"] not in ("text", "line", "area"):
         encoding["description"] = {"field": "tip"}
     else:
@@ -98,13 +99,16 @@ def log_axis(
     values: Sequence[float], title: str, most: int, ticks: Sequence[float] | None = None, *, grid: bool = False
 ) -> Spec:
     """A positional channel on a logarithmic scale over `values`, which are positive; ticks at most `most` of them."""
-    low, high = min(values), max(values)
-    room = 1.25 if low == high else (high / low) ** 0.03
-    shown = thinned(sorted(set(values)) if ticks is None else ticks, most)
+    room = 1.25 if min(values) == max(values) else max((max(values) / min(values)) ** 0.03, _LEAST_ROOM)
+    low, high = min(values) / room, max(values) * room
+    shown = [tick for tick in (sorted(set(values)) if ticks is None else ticks) if low <= tick <= high]
+    numbers = ",~r"
+    if len(shown) < 2 <= len(set(values)):  # all between two round numbers
+        shown, numbers = [min(values), max(values)], ",.3~r"
     return {
         "type": "quantitative",
-        "scale": {"type": "log", "domain": [low / room, high * room], "nice": False},
-        "axis": {"title": title, "values": shown, "format": ",~r", "grid": grid},
+        "scale": {"type": "log", "domain": [low, high], "nice": False},
+        "axis": {"title": title, "values": thinned(shown, most), "format": numbers, "grid": grid},
     }
 
 

@@ -16,8 +16,8 @@ def check_destinations(report: str | None, plots: str | None, inputs: Iterable[s
     """`InputError` before the work where the library is missing or a destination cannot be written."""
     require_library()
     if report is not None and not report.lower().endswith(REPORT_ENDINGS):
-        raise InputError(f"--report: got {report}, allowed: a file that ends in .html")
-    check_outputs({"--report": report}, inputs)
+        raise InputError(f"the report: got {report}, allowed: a file that ends in .html")
+    check_outputs({"the report": report}, inputs)
     if plots is None:
         return
     place = Path(plots)
