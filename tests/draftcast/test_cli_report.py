@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from click.testing import Result
+from report_pages import VIEWS, arguments, page_option
 
 Run = Callable[..., Result]
 
@@ -72,6 +73,25 @@ def test_a_page_holds_the_same_json_that_the_command_prints(run: Run, small: Pat
     assert result.exit_code == 0
     assert embedded(page.read_text(encoding="utf-8")) == json.loads(result.stdout)
     assert f"note: report in {page}" in result.stderr
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_every_command_prints_the_same_with_a_page_and_the_page_holds_it(
+    run: Run, tmp_path: Path, view: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, page = [*arguments(view, tmp_path), "--json"], tmp_path / "page.html"
+    reported = run(*asked, page_option(view), page)
+    assert reported.exit_code == 0
+    assert embedded(page.read_text(encoding="utf-8")) == json.loads(reported.stdout)
+    if view != "report":
+        assert run(*asked).stdout == reported.stdout
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_pages_are_small(run: Run, tmp_path: Path, view: str) -> None:
+    page = tmp_path / "page.html"
+    run(*arguments(view, tmp_path), page_option(view), page)
+    assert page.stat().st_size < 600_000
 
 
 def test_stdout_is_the_same_with_a_report_and_without(run: Run, small: Path, tmp_path: Path) -> None:

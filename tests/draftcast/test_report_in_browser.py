@@ -10,38 +10,29 @@ from typing import Any
 import pytest
 from browser import Browser
 from click.testing import CliRunner
+from report_pages import VIEWS, arguments, page_option
 
 from draftcast.cli import cli
 
-SMALL = """
-[model]
-config = "qwen3-30b-a3b-bf16"
-[hardware]
-gpu = "h100-sxm"
-[engine]
-version = "0.16.0"
-[speculation]
-method = "eagle3"
-num_speculative_tokens = 3
-acceptance = { conditional = [0.7] }
-[workload]
-concurrency = [1, 4, 8]
-input_tokens = 100
-output_tokens = 50
-"""
 PHONE = {"width": 360, "height": 780, "deviceScaleFactor": 2, "mobile": True}
 
 
 @pytest.fixture(scope="module")
-def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The page of `choose` on a small deployment."""
+def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The page of every command that has one, on a small deployment."""
     folder = tmp_path_factory.mktemp("report")
-    deployment, path = folder / "small.toml", folder / "page.html"
-    deployment.write_text(SMALL, encoding="utf-8")
-    options = ["-k", "0-3", "--draws", "200", "--report", str(path)]
-    result = CliRunner().invoke(cli, ["choose", str(deployment), *options], catch_exceptions=False)
-    assert result.exit_code == 0, result.output
-    return path
+    made = {view: folder / f"{view}.html" for view in VIEWS}
+    for view, path in made.items():
+        asked = [*arguments(view, folder), page_option(view), str(path)]
+        result = CliRunner().invoke(cli, asked, catch_exceptions=False)
+        assert result.exit_code == 0, result.output
+    return made
+
+
+@pytest.fixture(scope="module")
+def page(pages: dict[str, Path]) -> Path:
+    """The page of `choose`."""
+    return pages["choose"]
 
 
 @pytest.fixture
@@ -58,10 +49,14 @@ def values(browser: Browser, expression: str) -> Any:
     return json.loads(browser.evaluate(f"JSON.stringify({expression})"))
 
 
-def test_it_opens_without_a_word_on_the_console_and_asks_for_nothing_else(browser: Browser, page: Path) -> None:
-    browser.open(page)
+@pytest.mark.parametrize("view", VIEWS)
+def test_it_opens_without_a_word_on_the_console_and_asks_for_nothing_else(
+    browser: Browser, pages: dict[str, Path], view: str
+) -> None:
+    browser.open(pages[view])
     assert browser.complaints() == []
-    assert browser.requests() == [page.as_uri()]
+    assert browser.requests() == [pages[view].as_uri()]
+    assert browser.evaluate("document.querySelectorAll('figure .wide svg').length") >= 2
 
 
 def test_every_cell_of_the_heat_map_says_what_the_json_says(browser: Browser, page: Path) -> None:
@@ -115,7 +110,7 @@ def test_a_switch_shows_one_curve_at_a_time_and_works_by_mouse_and_keys(browser:
         "[...document.querySelectorAll('.panels figure')].filter(f => f.getBoundingClientRect().height > 0)"
         ".map(f => f.dataset.chart)"
     )
-    assert values(browser, shown)[0] == "speedup-by-load-k3"
+    assert values(browser, shown)[0] == "speedup-by-load-k2"  # the recommended one
     browser.evaluate("document.querySelector('label[for=s1-0]').click()")
     assert values(browser, shown)[0] == "speedup-by-load-k1"
     browser.evaluate("document.querySelector('#s1-0').focus()")
@@ -137,18 +132,35 @@ def test_in_the_dark_text_and_lines_are_light(browser_as_new: Browser, page: Pat
     assert brightness[1] > 400
 
 
+@pytest.mark.parametrize("view", VIEWS)
 def test_on_a_phone_nothing_is_wider_than_the_screen_and_labels_stay_readable(
-    browser_as_new: Browser, page: Path
+    browser_as_new: Browser, pages: dict[str, Path], view: str
 ) -> None:
     browser_as_new.call("Emulation.setDeviceMetricsOverride", **PHONE)
-    browser_as_new.open(page)
+    browser_as_new.open(pages[view])
     browser_as_new.evaluate("document.querySelectorAll('details').forEach(d => { d.open = true })")
     assert browser_as_new.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
-    size = browser_as_new.evaluate(
-        "(e => parseFloat(getComputedStyle(e).fontSize) * e.ownerSVGElement.getBoundingClientRect().width"
-        " / e.ownerSVGElement.viewBox.baseVal.width)(document.querySelector('.narrow text'))"
+    sizes = values(
+        browser_as_new,
+        "[...document.querySelectorAll('.narrow text')].filter(e => e.getBoundingClientRect().width > 0)"
+        ".map(e => parseFloat(getComputedStyle(e).fontSize) * e.ownerSVGElement.getBoundingClientRect().width"
+        " / e.ownerSVGElement.viewBox.baseVal.width)",
     )
-    assert size > 9
+    assert min(sizes) > 8
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_no_text_of_a_drawing_is_cut_at_its_edge(browser_as_new: Browser, pages: dict[str, Path], view: str) -> None:
+    for width in (900, PHONE["width"]):
+        browser_as_new.call("Emulation.setDeviceMetricsOverride", **{**PHONE, "width": width})
+        browser_as_new.open(pages[view])
+        outside = values(
+            browser_as_new,
+            "[...document.querySelectorAll('.drawing text')].filter(e => { const b = e.getBoundingClientRect(),"
+            " s = e.ownerSVGElement.getBoundingClientRect(); return b.width > 0 && (b.left < s.left - 2 ||"
+            " b.right > s.right + 2 || b.top < s.top - 2 || b.bottom > s.bottom + 2) }).map(e => e.textContent)",
+        )
+        assert outside == [], width
 
 
 def test_without_scripts_everything_is_there(browser_as_new: Browser, page: Path) -> None:
@@ -175,10 +187,47 @@ def test_every_drawing_says_what_it_shows(browser: Browser, page: Path) -> None:
     assert "qwen3-30b-a3b" in browser.evaluate("document.title")
 
 
-def test_ids_are_unique(browser: Browser, page: Path) -> None:
-    browser.open(page)
+@pytest.mark.parametrize("view", VIEWS)
+def test_ids_are_unique_and_every_reference_is_met(browser: Browser, pages: dict[str, Path], view: str) -> None:
+    browser.open(pages[view])
     ids = values(browser, "[...document.querySelectorAll('[id]')].map(e => e.id)")
     assert len(ids) == len(set(ids))
+    used = re.findall(r"url\(#([^)]+)\)", pages[view].read_text(encoding="utf-8"))
+    assert set(used) <= set(ids)
+
+
+def test_the_whole_page_has_a_chart_for_every_question(browser: Browser, pages: dict[str, Path]) -> None:
+    browser.open(pages["report"])
+    names = set(values(browser, "[...document.querySelectorAll('[data-chart]')].map(e => e.dataset.chart)"))
+    assert names >= {
+        "speedup-heat-map",
+        "speedup-by-load-k3",
+        "time-per-token",
+        "step-parts-c8",
+        "acceptance-by-position",
+        "distinct-experts",
+        "allreduce",
+        "residuals",
+        "series-tokens-per-s",
+        "waiting-ttft",
+    }
+
+
+def test_parts_of_a_step_say_what_the_json_says(browser: Browser, pages: dict[str, Path]) -> None:
+    browser.open(pages["report"])
+    cells = values(browser, "JSON.parse(document.querySelector('#result').textContent).curves.cells")
+    rows = values(
+        browser,
+        "[...document.querySelectorAll('[data-chart=step-parts-c8] tbody tr')]"
+        ".map(r => [...r.cells].map(c => c.textContent))",
+    )
+    cell = next(cell for cell in cells if cell["concurrency"] == 8)
+    told = {row[0].replace(" ", "_"): [float(text) for text in row[1:]] for row in rows}
+    for part, time_ms in told.items():
+        key = "step_s" if part == "whole_step" else part
+        for value, arm in zip(time_ms, (cell["baseline"], cell["speculative"]), strict=True):
+            exact = arm["step_s"] if key == "step_s" else arm["parts_s"][key]
+            assert value == pytest.approx(exact * 1e3, rel=1e-3)
 
 
 def test_markup_that_slips_through_stays_inert(browser: Browser, page: Path, tmp_path: Path) -> None:

@@ -206,7 +206,7 @@ def _measurements(measurements: Sequence[Json]) -> Iterator[Chart]:
 def _left_spec(rows: Sequence[Spec], before: float, *, narrow: bool) -> Spec:
     axis = {"domain": False, "ticks": False, "labelLimit": 150 if narrow else 260}
     y = {"field": "label", "type": "nominal", "sort": None, "title": None, "axis": axis}
-    scale = {"domain": [0, before * 1.2]}
+    scale = {"domain": [0, before * (1.45 if narrow else 1.2)]}
     x = {"field": "left", "type": "quantitative", "scale": scale,
          "axis": {"title": "left, one standard deviation", "format": ".0%", "tickCount": 4}}  # fmt: skip
     text = {"type": "text", "align": "left", "dx": 4, "fontSize": SMALL if narrow else TEXT}

@@ -40,6 +40,7 @@ def _heat_map(result: Json, grid: Grid, lengths: list[int], loads: list[int]) ->
         HeatCell(
             str(load),
             f"use k = {k}" if k == picked else f"k = {k}",
+            f"k = {k}, concurrency {load}",
             grid[k, load]["speedup"],
             grid[k, load]["probability_faster"],
             is_reference=k == 0,

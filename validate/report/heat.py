@@ -16,18 +16,18 @@ HIGH_CELL, LOW_CELL, AXIS = 40, 26, 50  # pixels, with interval and without
 
 @dataclass(frozen=True, slots=True)
 class HeatCell:
-    """One cell: its column and line as labels, the speedup with its quantiles, P(faster), what it says of itself."""
+    """One cell: the labels of its column and line, where that is in words, the speedup's quantiles, P(faster)."""
 
     column: str
     line: str
+    place: str
     speedup: Json
     probability_faster: float | None
     is_reference: bool = False  # speculation off: no interval, never framed
 
     def tip(self) -> str:
         """What the cell says when it is pointed at."""
-        told = f"{self.line}, {self.column}: {speedup_text(self.speedup)}"
-        return f"{told}, P(faster) {percent(self.probability_faster)}"
+        return f"{self.place}: {speedup_text(self.speedup)}, P(faster) {percent(self.probability_faster)}"
 
 
 def heat_spec(cells: Sequence[HeatCell], column_title: str, asked: float, *, narrow: bool) -> Spec:

@@ -67,7 +67,11 @@ def _heat_map(result: Json, rows: Sequence[Json], keys: Sequence[str]) -> Chart:
     asked = objective.get("min_probability_faster", USUAL_PROBABILITY)
     cells = [
         HeatCell(
-            name(row["vary"][keys[1]], 20), name(row["vary"][keys[0]], 40), row["speedup"], row["probability_faster"]
+            name(row["vary"][keys[1]], 20),
+            name(row["vary"][keys[0]], 40),
+            label(row["vary"]),
+            row["speedup"],
+            row["probability_faster"],
         )
         for row in rows
     ]
