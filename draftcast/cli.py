@@ -22,6 +22,7 @@ COMMANDS = {
     "whatif": "Any keys of the deployment varied, every combination predicted.",
     "simulate": "A serving run of both arms, request by request.",
     "calibrate": "Model parameters fitted to measurements, with uncertainty, and what would narrow it.",
+    "report": "One page with the answer, its charts and what stands behind it.",
     "step": "One engine step on the ranks: layers, AllReduce on the links of the box, experts as drawn.",
     "measure": "Load on a live server, or its own traffic: what a step takes and what is accepted.",
     "watch": "A running server's /metrics watched: is its draft length still the best, and which would be?",

@@ -2,18 +2,23 @@
 
 import importlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import click
 
+from draftcast.report_options import destinations
 from draftcast.text import one_line
 
 
-def show(result: Mapping[str, Any], *, as_json: bool, view: str) -> None:
+def show(
+    result: Mapping[str, Any], *, as_json: bool, view: str, details: Callable[[], Mapping[str, Any]] | None = None
+) -> None:
     """Prints `result`: as strict JSON, or by the `render` function of `draftcast.render.<view>`.
 
     The view is imported only for a human reader, since the tables' library costs more start-up time than a prediction.
+    With --report or --plots the charts of `validate.report.<view>` are written as well; `details` yields what they draw
+    beyond the result.
     """
     if as_json:
         click.echo(to_json(result))
@@ -23,6 +28,11 @@ def show(result: Mapping[str, Any], *, as_json: bool, view: str) -> None:
         importlib.import_module(f"draftcast.render.{view}").render(result, Page())
     for note in dict.fromkeys(one_line(note) for note in result.get("notes", ())):
         click.echo(f"note: {note}", err=True)
+    asked = destinations()
+    if asked is not None:
+        from draftcast.reporting import write_report
+
+        write_report(result, view, {} if details is None else details(), asked)
 
 
 def write_json(result: Mapping[str, Any], path: str) -> None:

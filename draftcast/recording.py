@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from draftcast.output import show
+from hwmodel.errors import InputError
 from hwmodel.records import dataclass
 
 if TYPE_CHECKING:
@@ -34,12 +35,17 @@ class Recording:
 
 
 def show_and_record(
-    result: Mapping[str, Any], request: Request, deployment: Deployment, recording: Recording, command: str
+    result: Mapping[str, Any],
+    request: Request,
+    deployment: Deployment,
+    recording: Recording,
+    command: str,
+    details: Callable[[], Mapping[str, Any]] | None = None,
 ) -> None:
     """Prints the answer and, where asked for, adds it to the ledger; an `InputError` where that fails."""
     try:
-        show(result, as_json=request.as_json, view=command)
-    except BrokenPipeError:  # the reader of the answer has gone; the prediction was made all the same
+        show(result, as_json=request.as_json, view=command, details=details)
+    except (BrokenPipeError, InputError):  # no reader, or no page: the prediction was made all the same
         if recording.is_on:
             _record(result, request, deployment, recording, command)
         raise

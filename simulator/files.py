@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import IO
+from typing import TextIO
 
 from hwmodel.errors import InputError
 from hwmodel.files import open_regular
@@ -35,7 +35,7 @@ class WholeFile:
         """Opens a file beside `path`; `InputError` where that cannot be written."""
         self.path, self._part = Path(path), Path(f"{path}.part")
         try:
-            self.file: IO[str] = self._part.open("w", encoding="utf-8", newline="")
+            self.file: TextIO = self._part.open("w", encoding="utf-8", newline="")
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or error
             raise InputError(f"cannot write {path}: {reason}; allowed: a path in an existing folder") from error
@@ -49,6 +49,20 @@ class WholeFile:
         """Nothing is left of it."""
         self.file.close()
         self._part.unlink(missing_ok=True)
+
+
+def write_whole(path: str, content: bytes) -> None:
+    """Writes `content` to `path`, where it appears only when it is complete."""
+    whole = WholeFile(path)
+    try:
+        whole.file.buffer.write(content)
+        whole.complete()
+    except OSError as error:
+        whole.discard()
+        raise InputError(f"cannot write {path}: {error.strerror}; allowed: a file that can be written") from error
+    except BaseException:
+        whole.discard()
+        raise
 
 
 def check_outputs(outputs: Mapping[str, str | None], inputs: Iterable[str] = ()) -> None:

@@ -74,8 +74,8 @@ def _prediction(study: Study, cell: Cell, notes: Sequence[str], settings: JsonOb
         speedup=quantiles(speedup),
         probability_faster=share_above(speedup, 1.0) if drafting else 0.0,
         break_even_tokens_per_step=float(point.speculative.step_s[0, 0] / point.baseline.step_s[0, 0]),
-        baseline=_arm_point(point.baseline, 0, grid.baseline, study.model_error_factor),
-        speculative=_arm_point(point.speculative, 0, grid.speculative, study.model_error_factor),
+        baseline=arm_point(point.baseline, 0, grid.baseline, study.model_error_factor),
+        speculative=arm_point(point.speculative, 0, grid.speculative, study.model_error_factor),
         plateau=level,
         distinct_experts_per_layer=explain.distinct_experts(study, cell),
         memory=memory_report(study, cell.num_speculative_tokens),
@@ -86,7 +86,8 @@ def _prediction(study: Study, cell: Cell, notes: Sequence[str], settings: JsonOb
     )
 
 
-def _arm_point(point: ArmResult, column: int, draws: ArmResult, error: Array) -> ArmPoint:
+def arm_point(point: ArmResult, column: int, draws: ArmResult, error: Array) -> ArmPoint:
+    """One arm of a cell at the posterior median, its throughput with the interval of the draws."""
     interval = quantiles(draws.throughput_tokens_per_s[:, column] * error[:, 0])
     return ArmPoint(
         step_s=float(point.step_s[0, column]),

@@ -5,12 +5,14 @@ from typing import TYPE_CHECKING
 import click
 
 from draftcast.output import show
+from draftcast.report_options import report_options
 
 if TYPE_CHECKING:
     from calibration.published.rows import PublishedRow
 
 
 @click.command("backtest")
+@report_options
 @click.argument("csv_path", metavar="[CSV]", required=False)
 @click.option(
     "--protocol",
@@ -55,7 +57,7 @@ def command(csv_path: str | None, protocol: str, sets_path: str | None, with_row
     found = result.to_dict(with_rows=with_rows)
     found["inputs"] = {"csv": csv_path, "sets": sets_path, "protocol": protocol}
     found["notes"] = notes
-    show(found, as_json=as_json, view="backtest")
+    show(found, as_json=as_json, view="backtest", details=lambda: {"rows": result.to_dict(with_rows=True)["rows"]})
 
 
 def _with_shipped_roles(rows: "list[PublishedRow]") -> "tuple[list[PublishedRow], list[str]]":

@@ -4,9 +4,11 @@ import click
 
 from draftcast.options import Request, deployment_options
 from draftcast.output import show
+from draftcast.report_options import report_options
 
 
 @click.command("calibrate")
+@report_options
 @click.option("--data", metavar="FILE...", multiple=True, help="Measurements of any known tool; files or folders.")
 @click.option("-o", "--output", metavar="FILE", help="Write the profile, for --profile of other commands.")
 @click.option("--skip-bad", is_flag=True, help="Leave out files that cannot be used, and say which.")

@@ -1,12 +1,17 @@
 """`draftcast choose`: the grid, and what to deploy."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import click
 
 from draftcast.options import IntList, Request, deployment_options, method_option, recording_options
 from draftcast.recording import Recording, show_and_record
+from draftcast.report_options import report_options
 
 
 @click.command("choose")
+@report_options
 @click.option(
     "-k",
     "--num-speculative-tokens",
@@ -39,4 +44,12 @@ def command(
         num_draws=request.num_draws,
         seed=request.seed,
     )
-    show_and_record(choice.to_dict(), request, deployment, recording, "choose")
+    result = choice.to_dict()
+    show_and_record(result, request, deployment, recording, "choose", details=lambda: _details(result))
+
+
+def _details(result: Mapping[str, Any]) -> dict[str, Any]:
+    """What the report page draws beyond the result."""
+    from draftcast.render.choose import shown_draft_length
+
+    return {"shown": shown_draft_length(result)}

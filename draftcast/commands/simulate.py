@@ -6,6 +6,7 @@ import click
 
 from draftcast.options import Request, deployment_options, draft_length_option, method_option
 from draftcast.output import show
+from draftcast.report_options import report_options
 from draftcast.start import INTERRUPTED_EXIT_CODE
 
 _DRAWS = click.option(
@@ -19,6 +20,7 @@ _DRAWS = click.option(
 
 
 @click.command("simulate")
+@report_options
 @click.option(
     "--arrivals",
     metavar="SPEC",

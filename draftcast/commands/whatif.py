@@ -6,12 +6,14 @@ import click
 
 from draftcast.options import Request, deployment_options
 from draftcast.output import show
+from draftcast.report_options import report_options
 from hwmodel.errors import InputError
 
 OPENING, CLOSING = "[{", "]}"
 
 
 @click.command("whatif")
+@report_options
 @click.option(
     "--vary", "varied", metavar="KEY=V1,V2", multiple=True, required=True, help="A key and its values; may be repeated."
 )

@@ -15,7 +15,7 @@ def render(result: Mapping[str, Any], page: Page) -> None:
     """The answer in a sentence, the grid, what the restart costs, what to paste, and why."""
     recommendation = result["recommendation"]
     grid = {(cell["num_speculative_tokens"], cell["concurrency"]): cell for cell in result["grid"]}
-    shown = _shown_draft_length(result, grid)
+    shown = shown_draft_length(result)
     page.headline(recommendation["why"])
     page.bullets(_schedule(recommendation))
     page.heading("Speedup by draft length and concurrency: median, and 90 % interval")
@@ -39,12 +39,13 @@ def _schedule(recommendation: Mapping[str, Any]) -> list[str]:
     return [f"Best by requests in the step, for an engine that can switch: k = {ranges}."]
 
 
-def _shown_draft_length(result: Mapping[str, Any], grid: Grid) -> int:
+def shown_draft_length(result: Mapping[str, Any]) -> int:
     """The k whose intervals are printed: the recommended one, else the deployment's own, else the best if enabled."""
     recommendation = result["recommendation"]
+    lengths = {cell["num_speculative_tokens"] for cell in result["grid"]}
     asked = result["inputs"].get("deployment", {}).get("speculation", {}).get("num_speculative_tokens")
     for k in (recommendation["num_speculative_tokens"], asked, recommendation["best_if_enabled"]):
-        if isinstance(k, int) and k > 0 and any(k == row for row, _ in grid):
+        if isinstance(k, int) and k > 0 and k in lengths:
             return k
     return 0
 

@@ -1,0 +1,31 @@
+"""The few figures that stand in boxes under the answer of a report page."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from draftcast.render.numbers import duration, factor, interval, probability
+
+Fact = tuple[str, str]
+
+
+def facts(result: Mapping[str, Any], view: str) -> Iterator[Fact]:
+    """Label and value of the figures that matter most in a result; none for a view that has none."""
+    return _VIEWS.get(view, _none)(result)
+
+
+def _none(_: Mapping[str, Any]) -> Iterator[Fact]:
+    yield from ()
+
+
+def _choose(result: Mapping[str, Any]) -> Iterator[Fact]:
+    recommendation, restart = result["recommendation"], result.get("restart") or {}
+    k, best = recommendation["num_speculative_tokens"], recommendation["best_if_enabled"]
+    yield "Recommended", f"k = {k}" if k else "no drafts"
+    yield f"Speedup, k = {k or best}", factor(recommendation["gain"]["p50"])
+    yield "90 % interval", interval(recommendation["gain"])
+    yield "P(better)", probability(recommendation["probability_better"])
+    payback_s = (restart.get("payback_s") or {}).get("p50")
+    yield "Restart paid back", f"after {duration(payback_s)}" if payback_s is not None else "not expected"
+
+
+_VIEWS = {"choose": _choose, "report": _choose}

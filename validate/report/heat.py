@@ -1,0 +1,86 @@
+"""The heat map: speedups in a grid, each cell with its figure, its interval and a frame where it is sure."""
+
+import math
+from collections.abc import Sequence
+
+from hwmodel.records import dataclass
+from validate.report.chart import Json, Spec
+from validate.report.numbers import UNDEFINED, percent, speedup_text
+from validate.report.theme import DIVERGING, INK, ON_DARK, ON_LIGHT, SMALL, TEXT, figure, layer
+
+MAX_COLUMNS, MAX_LINES = 16, 20  # more cells have no room for their figures
+LEAST_SPAN, MOST_SPAN = math.log2(1.25), math.log2(2.5)  # of the colours, to either side of no change
+DARK_CELL = 0.85  # of the span: beyond it the text is white (contrast 4.5 and more on either side)
+HIGH_CELL, LOW_CELL, AXIS = 40, 26, 50  # pixels, with interval and without
+
+
+@dataclass(frozen=True, slots=True)
+class HeatCell:
+    """One cell: the labels of its column and line, where that is in words, the speedup's quantiles, P(faster)."""
+
+    column: str
+    line: str
+    place: str
+    speedup: Json
+    probability_faster: float | None
+    is_reference: bool = False  # speculation off: no interval, never framed
+
+    def tip(self) -> str:
+        """What the cell says when it is pointed at."""
+        return f"{self.place}: {speedup_text(self.speedup)}, P(faster) {percent(self.probability_faster)}"
+
+
+def heat_spec(cells: Sequence[HeatCell], column_title: str, asked: float, *, narrow: bool) -> Spec:
+    """The drawing; framed where P(faster) is at least `asked`."""
+    columns = list(dict.fromkeys(cell.column for cell in cells))
+    lines = list(dict.fromkeys(cell.line for cell in cells))
+    span = min(max([LEAST_SPAN, *(abs(math.log2(m)) for m in map(_median, cells) if m)]), MOST_SPAN)
+    rows = [_row(cell, asked, span) for cell in cells]
+    with_interval = len(columns) <= (6 if narrow else 10)
+    x = {
+        "field": "column",
+        "type": "ordinal",
+        "sort": None,
+        "title": column_title,
+        "axis": {"orient": "top", "labelAngle": 0, "domain": False, "ticks": False, "labelLimit": 90},
+    }
+    axis = {"domain": False, "ticks": False, "labelLimit": 110 if narrow else 220}
+    y = {"field": "line", "type": "ordinal", "sort": None, "title": None, "axis": axis}
+    scale = {"domain": [span * (i - 4) / 4 for i in range(9)], "range": list(DIVERGING), "clamp": True}
+    shade = {"field": "log2", "type": "quantitative", "scale": scale, "legend": None}
+    ink = {"condition": {"test": "datum.dark", "value": ON_DARK}, "value": ON_LIGHT}
+    crowded = len(columns) > (7 if narrow else MAX_COLUMNS)
+    frame = {"type": "rect", "filled": False, "stroke": INK, "strokeWidth": 2, "cornerRadius": 2}
+    figures = {"type": "text", "fontWeight": "bold", "fontSize": 9 if crowded else TEXT}
+    layers = [
+        layer(
+            [row for row in rows if row["log2"] is not None], {"type": "rect", "cornerRadius": 2}, x=x, y=y, color=shade
+        ),
+        layer([row for row in rows if row["sure"]], frame, x=x, y=y),
+        layer(rows, {**figures, "dy": -6 if with_interval else 0}, x=x, y=y, text={"field": "median"}, color=ink),
+    ]
+    if with_interval:
+        small = {"type": "text", "dy": 9, "fontSize": 9.5 if narrow else SMALL}
+        layers.append(layer(rows, small, x=x, y=y, text={"field": "interval"}, color=ink))
+    return figure(layers, narrow=narrow, height=len(lines) * (HIGH_CELL if with_interval else LOW_CELL) + AXIS)
+
+
+def _median(cell: HeatCell) -> float | None:
+    value = cell.speedup.get("p50")
+    return float(value) if value else None
+
+
+def _row(cell: HeatCell, asked: float, span: float) -> Spec:
+    low, mid, high = (cell.speedup.get(key) for key in ("p05", "p50", "p95"))
+    log2 = None if not mid else math.log2(mid)
+    known = not cell.is_reference and low is not None and high is not None
+    return {
+        "column": cell.column,
+        "line": cell.line,
+        "log2": log2,
+        "dark": log2 is not None and abs(log2) > DARK_CELL * span,
+        "median": UNDEFINED if mid is None else f"{mid:.2f}x",
+        "interval": f"{low:.2f}–{high:.2f}" if known else "",
+        "sure": not cell.is_reference and (cell.probability_faster or 0.0) >= asked,
+        "tip": cell.tip(),
+    }

@@ -1,0 +1,112 @@
+"""The charts of `draftcast whatif`: the combinations side by side, and where the time of a step goes in each."""
+
+from collections.abc import Sequence
+
+from validate.report.chart import Chart, Json, Table
+from validate.report.choose import USUAL_PROBABILITY
+from validate.report.heat import MAX_COLUMNS, MAX_LINES, HeatCell, heat_spec
+from validate.report.marks import MAX_LINES as MOST_INTERVALS
+from validate.report.marks import intervals
+from validate.report.numbers import percent, speedup_text
+from validate.report.parts import parts_chart
+from validate.report.theme import name
+
+MAX_PARTS = 12  # combinations whose parts are drawn
+MAX_LABEL = 60
+
+
+def charts(result: Json, details: Json) -> list[Chart]:
+    """All charts that the rows support; those without figures are left out and stand in the command's own text."""
+    rows = [row for row in result["rows"] if not row.get("error") and row["speedup"].get("p50") is not None]
+    if not rows:
+        return []
+    keys = list(rows[0]["vary"])
+    found = [_heat_map(result, rows, keys)] if _is_grid(rows, keys) else []
+    found.append(_speedups(rows, keys))
+    for i, row in enumerate(rows[:MAX_PARTS]):
+        found.append(parts_chart(row["baseline"], row["speculative"], label(row["vary"]), str(i + 1), selected=i == 0))
+    return found
+
+
+def label(vary: Json) -> str:
+    """The combination in a few words: the values, with the last part of their keys where a value alone says nothing."""
+    words = [
+        str(value) if isinstance(value, str) else f"{key.rsplit('.', 1)[-1].replace('_', ' ')} {value}"
+        for key, value in vary.items()
+    ]
+    return name(", ".join(words), MAX_LABEL)
+
+
+def _is_grid(rows: Sequence[Json], keys: Sequence[str]) -> bool:
+    if len(keys) != 2:
+        return False
+    columns, lines = ({str(row["vary"][key]) for row in rows} for key in (keys[1], keys[0]))
+    return 1 < len(columns) <= MAX_COLUMNS and 1 < len(lines) <= MAX_LINES
+
+
+def _table(rows: Sequence[Json], keys: Sequence[str]) -> Table:
+    columns = (*keys, "speedup p50", "p05", "p95", "P(faster)", "baseline ms/token", "with drafts ms/token")
+    return Table(
+        columns,
+        tuple(
+            (
+                *(str(row["vary"][key]) for key in keys),
+                *(row["speedup"].get(key) for key in ("p50", "p05", "p95")),
+                row["probability_faster"],
+                row["baseline"]["tpot_s"] * 1e3,
+                row["speculative"]["tpot_s"] * 1e3,
+            )
+            for row in rows
+        ),
+        num_texts=len(keys),
+    )
+
+
+def _heat_map(result: Json, rows: Sequence[Json], keys: Sequence[str]) -> Chart:
+    objective = result["inputs"].get("deployment", {}).get("objective", {})
+    asked = objective.get("min_probability_faster", USUAL_PROBABILITY)
+    cells = [
+        HeatCell(
+            name(row["vary"][keys[1]], 20),
+            name(row["vary"][keys[0]], 40),
+            label(row["vary"]),
+            row["speedup"],
+            row["probability_faster"],
+        )
+        for row in rows
+    ]
+    return Chart(
+        "speedup-heat-map",
+        f"Speedup by {name(keys[0])} and {name(keys[1])}",
+        "Median of the speedup and, where there is room, its 90 % interval; framed where P(faster) is at least "
+        f"{percent(asked)}. Combinations without figures are empty.",
+        f"Heat map of the speedup over {name(keys[0])} and {name(keys[1])}, written in each cell.",
+        heat_spec(cells, name(keys[1]), asked, narrow=False),
+        heat_spec(cells, name(keys[1]), asked, narrow=True),
+        _table(rows, keys),
+    )
+
+
+def _speedups(rows: Sequence[Json], keys: Sequence[str]) -> Chart:
+    drawn = [
+        {
+            "label": label(row["vary"]),
+            "low": row["speedup"].get("p05"),
+            "mid": row["speedup"]["p50"],
+            "high": row["speedup"].get("p95"),
+            "tip": f"{label(row['vary'])}: {speedup_text(row['speedup'])},"
+            f" P(faster) {percent(row['probability_faster'])}",
+        }
+        for row in rows
+    ]
+    left = len(rows) - MOST_INTERVALS
+    return Chart(
+        "speedups",
+        "Speedup of every combination",
+        "Median and 90 % interval; the dashed line is no change."
+        + (f" The first {MOST_INTERVALS} of {len(rows)}; the table has all." if left > 0 else ""),
+        f"Intervals of the speedup of {len(rows)} combinations on one axis, with a line at 1.",
+        intervals(drawn, "speedup over no drafts", narrow=False),
+        intervals(drawn, "speedup over no drafts", narrow=True),
+        _table(rows, keys),
+    )
