@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from draftcast.output import show
-from hwmodel.errors import InputError
 from hwmodel.records import dataclass
 
 if TYPE_CHECKING:
@@ -45,13 +44,10 @@ def show_and_record(
     """Prints the answer and, where asked for, adds it to the ledger; an `InputError` where that fails."""
     try:
         show(result, as_json=request.as_json, view=command, details=details)
-    except (BrokenPipeError, InputError):  # no reader, or no page: the prediction was made all the same
+    finally:  # also where the reader of the answer has gone, or the page failed: the prediction was made all the same
         if recording.is_on:
-            _record(result, request, deployment, recording, command)
-        raise
-    if recording.is_on:
-        place = _record(result, request, deployment, recording, command)
-        click.echo(f"note: {place}", err=True)
+            place = _record(result, request, deployment, recording, command)
+            click.echo(f"note: {place}", err=True)
 
 
 def _record(

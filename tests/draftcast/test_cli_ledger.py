@@ -182,3 +182,19 @@ def test_a_ledger_of_another_program_is_one_line(run: Run, ledger: Path, referen
 
 def test_an_unknown_action_is_wrong_usage(run: Run) -> None:
     assert run("ledger", "delete").exit_code == 2
+
+
+@pytest.mark.parametrize("options", [(), ("--json",)])
+def test_a_prediction_whose_reader_has_gone_is_on_file_all_the_same(
+    reference_case: Path, tmp_path: Path, options: tuple[str, ...]
+) -> None:
+    path = tmp_path / "l.sqlite"
+    program = (sys.executable, "-c", "import sys; from draftcast.start import main; sys.exit(main())")
+    arguments = ("predict", str(reference_case), *FAST, "--ledger", str(path), *options)
+    with subprocess.Popen(
+        (*program, *arguments), stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=CHECKOUT
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.close()
+        assert process.wait() != 0
+    assert entries(path) == 1
