@@ -272,6 +272,13 @@ def test_without_a_baseline_run_the_measured_fact_at_that_load_is_the_baseline()
     assert four["quantity"] == "throughput_tokens_per_s"
 
 
+def test_at_a_mean_load_that_is_no_whole_number_times_count_and_throughput_does_not() -> None:
+    (scored,) = validated(cell(2.6, tpot_s=0.02), baseline=cell(3, 0, 0.018)).to_dict()["cells"]
+    assert (scored["concurrency"], scored["speedup_by"]) == (3, "tpot_s")
+    assert scored["measured"] == pytest.approx(0.9)
+    assert "throughput_tokens_per_s" not in scored["quantities"]
+
+
 def test_facts_of_another_baseline_are_not_used_for_the_speedup() -> None:
     changed = load_deployment(REFERENCE, ["engine.max_model_len=4096"])
     (scored,) = validated(cell(), deployment=changed).to_dict()["cells"]

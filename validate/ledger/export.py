@@ -5,8 +5,9 @@ import io
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from calibration.readers.values import mapping
-from validate.ledger.store import OUTCOME, PREDICTION, Ledger, Row
+from calibration.readers.values import count, mapping
+from validate.ledger.listing import outcomes_by_prediction
+from validate.ledger.store import PREDICTION, Ledger, Row
 from validate.ledger.track import track_record
 
 JsonObject = dict[str, Any]
@@ -64,9 +65,10 @@ def as_csv(ledger: Ledger) -> str:
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(COLUMNS)
     rows = ledger.rows()
+    outcomes = outcomes_by_prediction(rows)
     for row in rows:
         if row.kind == PREDICTION:
-            for line in _lines(row, ledger.body(row.sequence), _measured(rows, row)):
+            for line in _lines(row, ledger.body(row.sequence), _measured(outcomes.get(row.sequence, []))):
                 writer.writerow([safe(line.get(column)) for column in COLUMNS])
     return file.getvalue()
 
@@ -96,7 +98,7 @@ def _lines(
     common["draftcast_version"] = body.get("draftcast_version")
     cells = body.get("cells")
     for cell in map(mapping, cells if isinstance(cells, list) else []):
-        place = (cell.get("num_speculative_tokens"), cell.get("concurrency"))
+        place = (count(cell.get("num_speculative_tokens")), count(cell.get("concurrency")))
         line = common | {"num_speculative_tokens": place[0], "concurrency": place[1]}
         line["probability_faster"] = cell.get("probability_faster")
         intervals = mapping(mapping(cell.get("speculative")).get("intervals"))
@@ -106,15 +108,13 @@ def _lines(
         yield line | outcomes.get(place, {})
 
 
-def _measured(rows: Sequence[Row], prediction: Row) -> dict[tuple[object, object], JsonObject]:
-    """What was measured of the cells of one prediction entry, by (draft length, concurrency)."""
+def _measured(outcomes: Sequence[Row]) -> dict[tuple[object, object], JsonObject]:
+    """What was measured of the cells of one prediction entry, by (draft length, concurrency); the newest counts."""
     found: dict[tuple[object, object], JsonObject] = {}
-    for row in rows:
-        if row.kind != OUTCOME or row.summary.get("prediction_sequence") != prediction.sequence:
-            continue
+    for row in outcomes:
         scores = row.summary.get("scores")
         for item in map(mapping, scores if isinstance(scores, list) else []):
-            place = (item.get("num_speculative_tokens"), item.get("concurrency"))
+            place = (count(item.get("num_speculative_tokens")), count(item.get("concurrency")))
             cell = found.setdefault(place, {})
             cell |= {"validated": row.created, "blind": row.summary.get("blind")}
             cell |= {f"measured_{item.get('quantity')}": item.get("measured")}

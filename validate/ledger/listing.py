@@ -15,18 +15,17 @@ _OUTCOME_KEYS = ("verdict", "blind", "cells_scored", "cells_inside", "run", "mea
 def listed(ledger: Ledger, last: int) -> JsonObject:
     """The newest `last` predictions, newest first (0: all), each with its newest outcome; and the track record."""
     rows = ledger.rows()
-    predictions = [row for row in reversed(rows) if row.kind == PREDICTION]
+    predictions, outcomes = [row for row in reversed(rows) if row.kind == PREDICTION], outcomes_by_prediction(rows)
     shown = predictions[:last] if last else predictions
     return {
         "ledger": str(ledger.path),
-        "rows": [_line(row, rows) for row in shown],
+        "rows": [_line(row, outcomes.get(row.sequence, [])) for row in shown],
         "total": len(predictions),
         "summary": track_record(rows),
     }
 
 
-def _line(row: Row, rows: Sequence[Row]) -> JsonObject:
-    outcomes = _outcomes(rows, row)
+def _line(row: Row, outcomes: Sequence[Row]) -> JsonObject:
     return {
         "sequence": row.sequence,
         "recorded": row.created,
@@ -36,10 +35,13 @@ def _line(row: Row, rows: Sequence[Row]) -> JsonObject:
     }
 
 
-def _outcomes(rows: Sequence[Row], prediction: Row) -> list[Row]:
-    """Outcomes that were scored against this very entry, oldest first."""
-    wanted = prediction.sequence
-    return [row for row in rows if row.kind == OUTCOME and row.summary.get("prediction_sequence") == wanted]
+def outcomes_by_prediction(rows: Sequence[Row]) -> dict[object, list[Row]]:
+    """Outcomes by the sequence number of the entry that they were scored against, oldest first."""
+    found: dict[object, list[Row]] = {}
+    for row in rows:
+        if row.kind == OUTCOME and isinstance(row.summary.get("prediction_sequence"), int):
+            found.setdefault(row.summary["prediction_sequence"], []).append(row)
+    return found
 
 
 def _outcome(row: Row) -> JsonObject:

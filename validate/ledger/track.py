@@ -4,7 +4,7 @@ Only predictions that were on file before the run count; each cell of a run coun
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -72,7 +72,8 @@ def scores_of(outcomes: Sequence[Row]) -> list[Score]:
     """The scores of outcomes; where a run was validated again, its newest outcome counts."""
     found: dict[tuple[object, ...], Score] = {}
     for row in outcomes:
-        for item in row.summary.get("scores") or ():
+        listed = row.summary.get("scores")
+        for item in listed if isinstance(listed, list) else ():
             score = _score(row, item)
             if score is not None:
                 key = (
@@ -164,15 +165,3 @@ def wilson(successes: int, trials: int) -> tuple[float, float]:
     half = _Z_95 * math.sqrt(share * (1 - share) / trials + square / (4 * trials**2))
     scale = 1 + square / trials
     return max(0.0, (middle - half) / scale), min(1.0, (middle + half) / scale)
-
-
-def outcome_of(rows: Sequence[Row], prediction: Row) -> Mapping[str, Any] | None:
-    """The summary of the newest outcome that was scored against this very entry; None where there is none."""
-    matching = [
-        row
-        for row in rows
-        if row.kind == OUTCOME
-        and row.prediction_id == prediction.prediction_id
-        and row.summary.get("prediction_sequence") == prediction.sequence
-    ]
-    return matching[-1].summary if matching else None

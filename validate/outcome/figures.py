@@ -91,6 +91,8 @@ def figures_of(question: Asked, predicted: Predicted, baseline: Baseline | None)
         measured = _measured(cell, name)
         if name == "tokens_per_step" and not question.num_speculative_tokens:
             continue  # 1 by definition
+        if name == "throughput_tokens_per_s" and not cell.is_whole:
+            continue
         noise = cell.noise if name != "tokens_per_step" else tokens_noise(cell)
         found[name] = figure_of(name, band_of(predicted.forecast, name), measured, noise)
     if question.num_speculative_tokens and baseline is not None:
@@ -134,10 +136,10 @@ def tokens_noise(cell: RunCell) -> float:
 
 
 def measured_speedup(cell: RunCell, baseline: Baseline) -> tuple[float | None, str | None]:
-    """(throughput over throughput, else TPOT over TPOT; by which of the two)."""
+    """(throughput over throughput at one load, else TPOT over TPOT; by which of the two)."""
     found = cell.measured
     assert found is not None
-    if found.throughput_tokens_per_s and baseline.throughput_tokens_per_s:
+    if found.throughput_tokens_per_s and baseline.throughput_tokens_per_s and cell.is_whole:
         return found.throughput_tokens_per_s / baseline.throughput_tokens_per_s, "throughput_tokens_per_s"
     if found.tpot_s and baseline.tpot_s:
         return baseline.tpot_s / found.tpot_s, "tpot_s"

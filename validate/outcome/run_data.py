@@ -16,6 +16,7 @@ from hwmodel.errors import InputError
 
 JsonObject = dict[str, Any]
 
+_NEARLY_WHOLE = 0.03  # relative distance of a mean load to the whole one that it is compared at
 UNKNOWN_NOISE = 0.03  # relative standard error of a time whose source tells none, as in `calibrate`
 
 
@@ -35,6 +36,13 @@ class RunCell:
         """Relative standard error of the times: as the run tells it, else what such a figure usually has."""
         stated = self.measured.relative_noise if self.measured is not None else None
         return stated if stated else UNKNOWN_NOISE
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the load was a whole number of requests: a mean over real traffic seldom is, and throughput depends
+        on it more than a time does."""
+        asked = positive(self.record.get("concurrency")) or 0.0
+        return abs(asked - self.concurrency) <= _NEARLY_WHOLE * self.concurrency
 
     @property
     def requests(self) -> list[Mapping[str, Any]]:
