@@ -70,7 +70,7 @@ def draftcast(*arguments: object, limit_s: float = COMMAND_LIMIT_S) -> Record:
     command = [str(Path(sys.executable).parent / "draftcast"), *map(str, arguments), "--json"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=limit_s, stdin=subprocess.DEVNULL)
     if done.returncode:
-        raise CommandError(f"draftcast {arguments[0]} ended with {done.returncode}: {done.stderr[-2000:]}")
+        raise CommandError(f"draftcast {arguments[0]} ended with {done.returncode}: {done.stderr.strip()[-500:]}")
     answer: Record = json.loads(done.stdout)
     return answer
 
@@ -116,7 +116,7 @@ def make_model(environment: Path, out: Path) -> None:
         [*command, "--corpus", *corpus], capture_output=True, text=True, timeout=COMMAND_LIMIT_S, env=variables
     )
     if done.returncode:
-        raise CommandError(f"make_model.py: {done.stderr[-2000:]}")
+        raise CommandError(f"make_model.py: {done.stderr.strip()[-500:]}")
 
 
 def write_prompts(folder: Path, ground: str) -> Path:
@@ -173,7 +173,7 @@ def _watching(loop: Loop, server: Server, run: str, wanted: bool) -> Iterator[No
         process.kill()
         process.wait()
     if process.returncode:
-        raise CommandError(f"draftcast measure --passive ended with {process.returncode}: {errors[-2000:]}")
+        raise CommandError(f"draftcast measure --passive ended with {process.returncode}: {errors.strip()[-500:]}")
     loop.passive[run] = json.loads(answer)
 
 
