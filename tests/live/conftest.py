@@ -2,12 +2,13 @@
 
 import os
 import shutil
-from collections.abc import Iterator
+import signal
+import subprocess
 
 import pytest
 from live.compare import table
-from live.loop import ROOT, Loop, run_loop
-from live.server import tail
+from live.loop import ROOT, CommandError, Loop, run_loop
+from live.server import ServerError, tail
 
 collect_ignore = ["install.py", "make_model.py"]  # scripts; the second runs where Torch is
 ENVIRONMENT = ROOT / os.environ.get("DRAFTCAST_LIVE_ENVIRONMENT", ".venv-vllm")
@@ -16,14 +17,25 @@ _KEY = pytest.StashKey[Loop]()
 
 
 @pytest.fixture(scope="session")
-def loop(request: pytest.FixtureRequest) -> Iterator[Loop]:
-    """What the loop found."""
+def loop(request: pytest.FixtureRequest) -> Loop:
+    """What the loop found; each part is told on the terminal as it ends."""
     if not (ENVIRONMENT / "bin" / "vllm").is_file():
         pytest.skip(f"no vLLM in {ENVIRONMENT.name}/: `make test-live` installs it")
     shutil.rmtree(FOLDER, ignore_errors=True)
     FOLDER.mkdir(parents=True)
-    reporter = request.config.pluginmanager.get_plugin("terminalreporter")
-    found = run_loop(ENVIRONMENT, FOLDER, lambda text: reporter.write_line(f"live: {text}"))
+    plugins = request.config.pluginmanager
+    terminal, capture = plugins.get_plugin("terminalreporter"), plugins.get_plugin("capturemanager")
+
+    def say(text: str) -> None:
+        with capture.global_and_fixture_disabled():
+            terminal.write_line(f"live: {text}")
+            terminal.flush()
+
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # whoever ends the tests ends the server with them
+    try:
+        found = run_loop(ENVIRONMENT, FOLDER, say)
+    except (ServerError, CommandError, subprocess.TimeoutExpired) as error:
+        pytest.fail(str(error), pytrace=False)
     request.config.stash[_KEY] = found
     return found
 

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,10 @@ LOOKUP_MIN, LOOKUP_MAX = 1, 4
 PROMPTS, INPUT_TOKENS, OUTPUT_TOKENS = 64, 64, 128
 CELL_S = 15
 COMMAND_LIMIT_S = 600.0
-LEDGER = "ledger.sqlite"
+LEDGER, PROFILE = "ledger.sqlite", "lab.profile.json"
+WATCHED = 8  # intervals of 5 s
+LOOK_LIMIT_S = 120.0
+DRAFTCAST = str(Path(sys.executable).parent / "draftcast")
 ROOT = Path(__file__).resolve().parents[2]
 ENGINE_VERSION = "0.32.0"
 
@@ -56,6 +59,9 @@ class Loop:
     recorded: dict[tuple[str, int], Record] = field(default_factory=dict)
     inspected: dict[str, Record] = field(default_factory=dict)
     passive: dict[str, Record] = field(default_factory=dict)
+    watched: dict[str, list[Record]] = field(default_factory=dict)
+    validated: dict[str, Record] = field(default_factory=dict)
+    track_record: Record = field(default_factory=dict)
     start_s: dict[str, float] = field(default_factory=dict)
     took_s: dict[str, float] = field(default_factory=dict)
 
@@ -67,10 +73,10 @@ class Loop:
 
 def draftcast(*arguments: object, limit_s: float = COMMAND_LIMIT_S) -> Record:
     """The JSON answer of a command of the installed draftcast."""
-    command = [str(Path(sys.executable).parent / "draftcast"), *map(str, arguments), "--json"]
+    command = [DRAFTCAST, *map(str, arguments), "--json"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=limit_s, stdin=subprocess.DEVNULL)
     if done.returncode:
-        raise CommandError(f"draftcast {arguments[0]} ended with {done.returncode}: {done.stderr[-2000:]}")
+        raise CommandError(f"draftcast {arguments[0]} ended with {done.returncode}: {done.stderr.strip()[-500:]}")
     answer: Record = json.loads(done.stdout)
     return answer
 
@@ -96,6 +102,8 @@ def run_loop(environment: Path, folder: Path, say: Callable[[str], None]) -> Loo
     with _timed(loop, "comparison", say):
         for ground in GROUNDS:
             loop.replayed_after[ground] = replay(folder, "after", ground, (K,))
+            loop.validated[ground] = validate(folder, ground)
+        loop.track_record = draftcast("ledger", "list", "--ledger", folder / LEDGER)["summary"]
     return loop
 
 
@@ -116,7 +124,7 @@ def make_model(environment: Path, out: Path) -> None:
         [*command, "--corpus", *corpus], capture_output=True, text=True, timeout=COMMAND_LIMIT_S, env=variables
     )
     if done.returncode:
-        raise CommandError(f"make_model.py: {done.stderr[-2000:]}")
+        raise CommandError(f"make_model.py: {done.stderr.strip()[-500:]}")
 
 
 def write_prompts(folder: Path, ground: str) -> Path:
@@ -140,12 +148,51 @@ def look_at(server: Server) -> Record:
     return {"url": draftcast("inspect", "--url", server.url), "pid": draftcast("inspect", "--pid", server.pid)}
 
 
+def validate(folder: Path, ground: str) -> Record:
+    """The run after the restart held against what was on file before it, and the profile that it leads to."""
+    options: list[object] = ["--run", folder / f"after-{ground}.json", "--ledger", folder / LEDGER]
+    options += ["--baseline-run", folder / f"before-{ground}.json", "--profile", folder / PROFILE]
+    return draftcast("validate", folder / f"{ground}.toml", *options, "-o", folder / f"after-{ground}.profile.json")
+
+
 def _measure_all(loop: Loop, server: Server, run: str, prompts: dict[str, Path]) -> None:
-    """Both grounds, one after the other; beside the second, somebody only watches the counters."""
+    """Both grounds, one after the other; beside them, somebody else only reads the counters."""
     for ground in GROUNDS:
         loads = SWEEP[ground] if run == "before" else CHECKED_LOADS
-        with _watching(loop, server, run, ground == GROUNDS[-1]):
+        last = ground == GROUNDS[-1]
+        looks = [_Look(("measure", server.url, "--passive", 0.5, "--interval", 2))] if last else []
+        if run == "after":
+            deployment, profile = loop.folder / f"{ground}.toml", loop.folder / PROFILE
+            options = ("--interval", 5, "--count", WATCHED, "--persist", 2, "--profile", profile)
+            looks.append(_Look(("watch", server.url, deployment, *options)))
+        with ExitStack() as stack:
+            for look in looks:
+                stack.enter_context(look)
             getattr(loop, run)[ground] = measure(loop.folder, server, run, ground, loads, prompts[ground])
+        if last:
+            loop.passive[run] = looks[0].lines[0]
+        if run == "after":
+            loop.watched[ground] = looks[-1].lines
+
+
+class _Look:
+    """A command that reads the counters beside the block; `lines` are its JSON objects afterwards."""
+
+    def __init__(self, arguments: tuple[object, ...]) -> None:
+        self.command, self.lines = [DRAFTCAST, *map(str, arguments), "--json"], list[Record]()
+
+    def __enter__(self) -> None:
+        self.process = subprocess.Popen(self.command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def __exit__(self, kind: object, *error: object) -> None:
+        try:
+            answer, errors = self.process.communicate(timeout=1 if kind else LOOK_LIMIT_S)
+        finally:
+            self.process.kill()
+            self.process.wait()
+        if self.process.returncode:
+            raise CommandError(f"{self.command[1]} ended with {self.process.returncode}: {errors.strip()[-500:]}")
+        self.lines = [json.loads(line) for line in answer.splitlines()]
 
 
 def measure(folder: Path, server: Server, run: str, ground: str, loads: tuple[int, ...], prompts: Path) -> Record:
@@ -157,26 +204,6 @@ def measure(folder: Path, server: Server, run: str, ground: str, loads: tuple[in
     return draftcast("measure", server.url, *options, *(("--method", "ngram") if run == "after" else ()))
 
 
-@contextmanager
-def _watching(loop: Loop, server: Server, run: str, wanted: bool) -> Iterator[None]:
-    """`measure --passive` beside the block, for half a minute of its traffic."""
-    if not wanted:
-        yield
-        return
-    command = [str(Path(sys.executable).parent / "draftcast"), "measure", server.url, "--passive", "0.5"]
-    command += ["--interval", "2", "--json"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    try:
-        yield
-        answer, errors = process.communicate(timeout=120)
-    finally:
-        process.kill()
-        process.wait()
-    if process.returncode:
-        raise CommandError(f"draftcast measure --passive ended with {process.returncode}: {errors[-2000:]}")
-    loop.passive[run] = json.loads(answer)
-
-
 def predict_all(loop: Loop) -> None:
     """From the baseline's run alone: fit, replay, choice and recorded predictions, while no server runs."""
     folder = loop.folder
@@ -184,7 +211,7 @@ def predict_all(loop: Loop) -> None:
         loop.replayed_before[ground] = replay(folder, "before", ground, DRAFT_LENGTHS)
         write_deployment(folder, ground)
     runs = [folder / f"before-{ground}.json" for ground in GROUNDS]
-    profile = folder / "lab.profile.json"
+    profile = folder / PROFILE
     loop.calibrated = draftcast("calibrate", folder / "loop.toml", "--data", *runs, "-o", profile)
     lengths = ",".join(map(str, (0, *DRAFT_LENGTHS)))
     for ground in GROUNDS:

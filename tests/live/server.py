@@ -22,7 +22,7 @@ MAX_NUM_SEQS = 16
 
 
 class ServerError(Exception):
-    """The server did not come up, or died; the end of its log stands in the message."""
+    """The server did not come up, or died; one line, its log tells more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ def running(environment: Path, model: Path, log: Path, speculative_config: str |
         _wait_until_ready(process, url, log)
         yield Server(url, process.pid, tuple(command), time.monotonic() - begun, log)
         if process.poll() is not None:
-            raise ServerError(f"the server died (exit code {process.returncode}):\n{tail(log)}")
+            raise ServerError(f"the server died (exit code {process.returncode}), see {log}")
     finally:
         _stop(process)
 
@@ -103,12 +103,12 @@ def _wait_until_ready(process: subprocess.Popen[bytes], url: str, log: Path) -> 
     deadline = time.monotonic() + READY_S
     while time.monotonic() < deadline:
         if process.poll() is not None:
-            raise ServerError(f"{shlex.join(process.args)} ended with {process.returncode}:\n{tail(log)}")
+            raise ServerError(f"{shlex.join(process.args)} ended with {process.returncode}, see {log}")
         with suppress(OSError), urllib.request.urlopen(url + "/health", timeout=5) as answer:
             if answer.status == 200:
                 return
         time.sleep(0.5)
-    raise ServerError(f"not ready after {READY_S:.0f} s:\n{tail(log)}")
+    raise ServerError(f"the server was not ready after {READY_S:.0f} s, see {log}")
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:

@@ -178,3 +178,29 @@ def test_watching_alone_finds_the_load_that_somebody_else_makes(loop: Loop) -> N
 def row_of(loop: Loop, ground: str, concurrency: int) -> Row:
     """The compared cell."""
     return next(row for row in rows(loop) if (row.ground, row.concurrency) == (ground, concurrency))
+
+
+@pytest.mark.parametrize("ground", GROUNDS)
+def test_validate_holds_each_cell_against_the_prediction_on_file(loop: Loop, ground: str) -> None:
+    found = loop.validated[ground]
+    assert [cell["concurrency"] for cell in found["cells"]] == list(CHECKED_LOADS)
+    for cell in found["cells"]:
+        assert cell["blind"]
+        assert cell["prediction_id"] == loop.predicted[ground, cell["concurrency"]]["prediction_id"]
+        row = row_of(loop, ground, cell["concurrency"])
+        speedup = cell["quantities"]["speedup"]
+        assert speedup["measured"] == pytest.approx(row.measured_speedup)
+        assert speedup["predicted"]["p50"] == pytest.approx(row.speedup.p50)
+    assert found["verdict"]
+
+
+def test_the_track_record_counts_every_cell_once(loop: Loop) -> None:
+    assert loop.track_record["predictions_scored"] == len(GROUNDS) * len(CHECKED_LOADS)
+    assert loop.track_record["by_quantity"]["speedup"]["scored"] == len(GROUNDS) * len(CHECKED_LOADS)
+
+
+def test_watch_keeps_the_draft_length_for_one_text_and_lowers_it_for_the_other(loop: Loop) -> None:
+    best = {ground: {line["best_num_speculative_tokens"] for line in loop.watched[ground]} for ground in GROUNDS}
+    assert all(line["num_speculative_tokens"] == K for lines in loop.watched.values() for line in lines)
+    assert min(best["loop"]) >= 3
+    assert min(best["wander"]) <= 1

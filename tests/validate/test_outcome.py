@@ -143,6 +143,15 @@ def test_a_cell_is_held_against_the_newest_prediction_that_is_older(tmp_path: Pa
     assert (scored["blind"], scored["prediction_id"]) == (True, newest.prediction_id)
 
 
+def test_of_two_texts_on_one_system_the_one_with_the_deployments_acceptance_is_meant(tmp_path: Path) -> None:
+    path = tmp_path / "l.sqlite"
+    own = record(path, DEPLOYMENT)
+    record(path, apply_overrides(DEPLOYMENT, ["speculation.acceptance={per_position=[0.1,0,0,0,0]}"]))
+    entry = validated(cell(), ledger=path).scored[0].predicted.entry
+    assert entry is not None
+    assert entry.sequence == own.sequence
+
+
 def test_a_prediction_that_is_younger_than_the_run_is_not_used(tmp_path: Path) -> None:
     path = tmp_path / "l.sqlite"
     row = record(path, DEPLOYMENT)

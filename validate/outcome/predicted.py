@@ -91,8 +91,9 @@ def recorded(ledger: Ledger | None, asked: Sequence[Asked], studies: Studies, wa
     """The prediction of each cell; what has none on file is predicted afresh.
 
     An entry counts that is older than the cell, about the same system and method, and holds the cell; the newest with
-    the deployment's own workload and engine settings, else the newest of all. `wanted` is the id of one to be used
-    whatever it is about and also where it is younger than the run: it is then not blind.
+    the deployment's own workload, engine settings and acceptance, else with the first two, else the newest of all.
+    `wanted` is the id of one to be used whatever it is about and also where it is younger than the run: it is then
+    not blind.
     """
     shelf = _Shelf(ledger, studies, wanted)
     found = [shelf.find(question) for question in asked]
@@ -129,10 +130,16 @@ class _Shelf:
             if cell is None or not (self._wanted or _same_system(body, self._studies, question.method)):
                 continue
             found = Predicted(cell, row, body, before and question.cell.is_dated)
-            if before and same_tables(body, self._studies.deployment):
-                return found
-            matching.append(found)
-        return min(matching, key=lambda item: not item.blind, default=None)
+            matching.append((self._distance(found, before), found))
+            if matching[-1][0] == 0:
+                break
+        return min(matching, key=lambda pair: pair[0], default=(0, None))[1]
+
+    def _distance(self, found: Predicted, before: bool) -> int:
+        """How far an entry is from the deployment: 0 for the same settings and acceptance, made before the run."""
+        if before and same_tables(found.body, self._studies.deployment):
+            return 0 if same_acceptance(found.body, self._studies.deployment) else 1
+        return 2 if found.blind else 3
 
 
 def _candidates(ledger: Ledger, wanted: str | None) -> Iterator[Row]:
@@ -181,6 +188,13 @@ def same_tables(body: Mapping[str, Any], deployment: Deployment) -> bool:
     """Whether an entry was made for the same model, hardware, engine settings and workload, concurrencies aside."""
     stated, ours = mapping(body.get("deployment")), clean(deployment.to_dict(stated_only=True))
     return all(_settings(stated, name) == _settings(ours, name) for name in ("model", "hardware", "engine", "workload"))
+
+
+def same_acceptance(body: Mapping[str, Any], deployment: Deployment) -> bool:
+    """Whether an entry assumed what the deployment states of acceptance: two kinds of text differ in nothing else."""
+    stated, ours = mapping(body.get("deployment")), clean(deployment.to_dict(stated_only=True))
+    assumed = [mapping(tables.get("speculation")).get("acceptance") for tables in (stated, ours)]
+    return bool(assumed[0] == assumed[1])
 
 
 def _settings(tables: Mapping[str, Any], name: str) -> JsonObject:
