@@ -3,6 +3,7 @@
 import csv
 from pathlib import Path
 
+from outcome_runs import cell, write_run
 from published_rows import records, sweep
 
 DEPLOYMENT = """
@@ -30,7 +31,7 @@ tpot_ms = 4.5
 concurrency = 8
 tpot_ms = 7.5
 """
-VIEWS = ("choose", "whatif", "simulate", "calibrate", "backtest", "report")
+VIEWS = ("choose", "whatif", "simulate", "calibrate", "validate", "backtest", "report")
 
 
 def arguments(view: str, folder: Path) -> list[str]:
@@ -42,12 +43,17 @@ def arguments(view: str, folder: Path) -> list[str]:
         writer = csv.DictWriter(file, list(dict.fromkeys(name for each in found for name in each)), restval="")
         writer.writeheader()
         writer.writerows(found)
+    run = write_run(
+        folder / "run.json",
+        *(cell(c, 3, tpot_s=t, tokens_per_step=1.8, method="eagle3") for c, t in ((1, 0.003), (8, 0.02))),
+    )
     few = ["--draws", "200"]
     asked = {
         "choose": [str(deployment), "-k", "0-3", *few],
         "whatif": [str(deployment), "--vary", "workload.kind=chat,code", "--vary", "workload.concurrency=1,8", *few],
         "simulate": [str(deployment), "--arrivals", "closed:4", "--requests", "40"],
         "calibrate": [str(deployment), *few],
+        "validate": [str(deployment), "--run", str(run), *few],
         "backtest": [str(table)],
         "report": [str(deployment), "-k", "0-3", *few],
     }

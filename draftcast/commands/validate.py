@@ -14,6 +14,7 @@ import click
 from draftcast.commands.measure import SHARED_OPTIONS, measured
 from draftcast.options import IntList, Request, deployment_options, ledger_option
 from draftcast.output import show, to_json
+from draftcast.report_options import report_options
 from draftcast.start import INTERRUPTED_EXIT_CODE
 from draftcast.text import one_line
 from hwmodel.errors import InputError
@@ -60,6 +61,7 @@ _HANDED_OVER = (*Request.__slots__, "run_path", "url", "baseline_path", "predict
 
 
 @click.command("validate")
+@report_options
 @_options
 @deployment_options
 @click.pass_context

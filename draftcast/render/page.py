@@ -29,6 +29,7 @@ class Page:
             markup=False, emoji=False, highlight=False, color_system=None if os.environ.get("NO_COLOR") else "auto"
         )
         self.console.width = max(self.console.width, MIN_WIDTH)
+        self.can_draw = self.console.encoding.lower().startswith("utf")
 
     def headline(self, text: str) -> None:
         """The answer, in bold."""

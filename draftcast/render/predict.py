@@ -4,9 +4,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from draftcast.render import phrases
+from draftcast.render.bars import FULL, SHADED, compared
 from draftcast.render.numbers import UNDEFINED, counted, milliseconds, share, significant
 from draftcast.render.page import Page
 from hwmodel.units import MS
+
+BAR_HEAD = f"{FULL} now {SHADED} added"
+BAR_WIDTH = 14
 
 
 def render(result: Mapping[str, Any], page: Page) -> None:
@@ -29,13 +33,17 @@ def _parts(baseline: Mapping[str, Any], speculative: Mapping[str, Any], page: Pa
     names = [name for name in speculative["parts_s"] if any(arm["parts_s"].get(name) for arm in arms)]
     names.sort(key=lambda name: -speculative["parts_s"][name])
     rows = []
+    most = max(arm["parts_s"].get(name, 0.0) for arm in arms for name in names) if names else 0.0
     for name in [*names, "step_s"]:
+        values_s = [arm["step_s"] if name == "step_s" else arm["parts_s"].get(name, 0.0) for arm in arms]
         cells = [name.removesuffix("_s").replace("_", " ")]
-        for arm in arms:
-            value_s = arm["step_s"] if name == "step_s" else arm["parts_s"].get(name, 0.0)
+        if page.can_draw:
+            cells.append("" if name == "step_s" else compared(values_s[0], values_s[1], most, BAR_WIDTH))
+        for arm, value_s in zip(arms, values_s, strict=True):
             cells += [f"{value_s / MS:.{decimals}f}", share(value_s / arm["step_s"])]
         rows.append(cells)
-    page.table(("part of a step", "baseline ms", "", "with drafts ms", ""), rows)
+    bar = (BAR_HEAD,) if page.can_draw else ()
+    page.table(("part of a step", *bar, "baseline ms", "", "with drafts ms", ""), rows, num_texts=1 + len(bar))
 
 
 def _figures(result: Mapping[str, Any], page: Page) -> None:

@@ -13,6 +13,7 @@ class ReportPage(Page):
     def __init__(self) -> None:
         """An empty page; nothing is printed."""
         self.blocks: list[Block] = []
+        self.can_draw = False  # its charts are better
 
     def headline(self, text: str) -> None:
         """The answer."""

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from draftcast.render.bars import sparkline
 from draftcast.render.numbers import (
     UNDEFINED,
     counted,
@@ -17,6 +18,7 @@ from draftcast.render.numbers import (
 from draftcast.render.page import Page
 
 Arm = Mapping[str, Any]
+SPARK_WIDTH = 36
 
 
 def render(result: Mapping[str, Any], page: Page) -> None:
@@ -29,6 +31,7 @@ def render(result: Mapping[str, Any], page: Page) -> None:
     page.text(f"Arrivals {inputs['arrivals']}, {counted(inputs['num_requests'], 'request')}, seed {inputs['seed']}.")
     _times(arms, page)
     _engine(arms, page)
+    _over_time(arms, page)
     _goodput(result["goodput"], page)
     for name, outage in (result.get("outage") or {}).items():
         page.section(f"Outage, {name}", _outage(outage))
@@ -53,7 +56,7 @@ def _times(arms: list[Arm], page: Page) -> None:
     for label, key in (
         ("time to first token, ms", "ttft_s"),
         ("time per output token, ms", "tpot_s"),
-        ("between bursts of tokens, ms", "itl_s"),
+        ("between bursts, ms", "itl_s"),
         ("whole request, ms", "e2e_s"),
     ):
         cells = [milliseconds((arm.get(key) or {}).get(name)) for arm in arms for name in ("p50", "p95", "p99")]
@@ -75,6 +78,22 @@ def _engine(arms: list[Arm], page: Page) -> None:
         ("simulated time", *(duration(arm.get("duration_s")) for arm in arms)),
     ]
     page.table(("the engine", "baseline", "with drafts"), rows)
+
+
+def _over_time(arms: list[Arm], page: Page) -> None:
+    """Sparklines of both arms on one scale of time and height; what stays level or empty has none."""
+    series = [arm.get("series") or {} for arm in arms]
+    ends = [(each.get("time_s") or [0.0])[-1] for each in series]
+    if not page.can_draw or max(ends) <= 0:
+        return
+    rows = []
+    for label, key in (("output tokens/s", "tokens_per_s"), ("running", "running"), ("waiting", "waiting")):
+        most = max((value or 0.0 for each in series for value in each.get(key, ())), default=0.0)
+        for name, each, end in zip(("baseline", "with drafts"), series, ends, strict=True):
+            line = sparkline(each.get(key, ()), max(round(SPARK_WIDTH * end / max(ends)), 1), most)
+            if line:
+                rows.append((label, name, line, f"most {significant(most)}"))
+    page.words(("over time", "", duration(max(ends)), ""), rows)
 
 
 def _goodput(goodput: Mapping[str, Any], page: Page) -> None:

@@ -1,3 +1,7 @@
+import os
+import re
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -110,7 +114,8 @@ def test_predict_answers_in_its_first_sentence(page: Show) -> None:
 
 def test_predict_prints_milliseconds_and_shares_of_both_steps(page: Show) -> None:
     lines = page(prediction(), "predict")
-    assert ["allreduce", "7.00", "51", "%", "7.00", "40", "%"] in [line.split() for line in lines]
+    assert ["allreduce", "█" * 14, "7.00", "51", "%", "7.00", "40", "%"] in [line.split() for line in lines]
+    assert ["experts", "█" * 6 + "▒" * 8, "3.00", "22", "%", "7.00", "40", "%"] in [line.split() for line in lines]
     assert ["step", "13.60", "100", "%", "17.60", "100", "%"] in [line.split() for line in lines]
     assert not any(line.split()[:1] == ["drafter"] for line in lines)
 
@@ -248,3 +253,30 @@ def test_notes_go_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
 def test_json_with_a_value_that_json_lacks_is_a_bug(value: float) -> None:
     with pytest.raises(ValueError, match="JSON compliant"):
         to_json({"speedup": value})
+
+
+def test_a_terminal_without_block_characters_gets_the_figures_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    code = (
+        "import json, sys; from draftcast.output import show\n"
+        "show(json.loads(sys.argv[1]), as_json=False, view='predict')"
+    )
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii", "COLUMNS": "80"}
+    command = [sys.executable, "-c", code, to_json(prediction())]
+    text = subprocess.run(command, env=environment, capture_output=True, check=True).stdout.decode("ascii")
+    assert "allreduce" in text
+    assert "\\u" not in text
+
+
+def test_no_color_means_no_escape_sequences_and_the_same_text(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "80")
+    texts = []
+    for value in ("", "1"):
+        monkeypatch.setenv("NO_COLOR", value)
+        show(prediction(), as_json=False, view="predict")
+        texts.append(capsys.readouterr().out)
+    assert "\x1b[" in texts[0]
+    assert "\x1b" not in texts[1]
+    assert re.sub(r"\x1b\[[0-9;]*m", "", texts[0]) == texts[1]

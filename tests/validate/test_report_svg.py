@@ -46,6 +46,11 @@ def test_empty_groups_and_long_numbers_are_shortened() -> None:
     assert clean('<path d="M1.23456,-7.891234e-7Z"/>') == '<path d="M1.23,-0.00Z"/>'
 
 
+def test_a_long_path_stays_whole() -> None:
+    path = "M0,0" + "L12.34,56.78" * 2000 + "Z"
+    assert clean(f'<path d="{path}"/>') == f'<path d="{path}"/>'
+
+
 def test_a_drawing_describes_itself() -> None:
     written = cleaned(f"{HEAD}</svg>", "", 'the "best" <k>')
     assert 'role="img" aria-label="the &quot;best&quot; &lt;k&gt;"' in written

@@ -9,6 +9,7 @@ from validate.report.marks import arms_over_load, banded_curve
 from validate.report.numbers import percent, speedup_text, text_of
 from validate.report.theme import thinned
 
+MAX_POINTS = 48  # of a curve: more marks touch each other
 MAX_CURVES = 8  # draft lengths to switch between
 LOAD = "concurrency (requests at once)"
 USUAL_PROBABILITY = 0.8  # objective.min_probability_faster
@@ -76,10 +77,11 @@ def _row(cell: Json) -> tuple[float | str | None, ...]:
 
 def speedup_curve(cells: Sequence[Json], k: int, *, selected: bool) -> Chart:
     """The speedup of one draft length against load, with its band and where it crosses 1."""
-    points = [_curve_point(cell) for cell in cells if cell["speedup"].get("p50") is not None]
+    known = [_curve_point(cell) for cell in cells if cell["speedup"].get("p50") is not None]
+    points = thinned(known, MAX_POINTS)
     heads = ("concurrency", "p05", "p25", "p50", "p75", "p95", "P(faster)")
     keys = ("load", "p05", "p25", "p50", "p75", "p95", "probability")
-    crossing = crossings(points)
+    crossing = crossings(known)
     told = _crossing_sentence(crossing, points)
     titles = (LOAD, "speedup over no drafts")
     return Chart(
@@ -89,7 +91,7 @@ def speedup_curve(cells: Sequence[Json], k: int, *, selected: bool) -> Chart:
         f"Curve of the median speedup with k = {k} over concurrency, with bands of 50 % and 90 %. {told}",
         banded_curve(points, titles, crossing, narrow=False),
         banded_curve(points, titles, crossing, narrow=True),
-        Table(heads, tuple(tuple(point[key] for key in keys) for point in points), num_texts=0),
+        Table(heads, tuple(tuple(point[key] for key in keys) for point in known), num_texts=0),
         group="speedup-by-load",
         label=f"k = {k}",
         selected=selected,
@@ -141,13 +143,14 @@ def _over_load(arms: dict[str, list[Json]], k: int, what: tuple[str, float, str,
             rows.append({"load": load, "value": value * scale, "arm": arm, "tip": tip})
     values = {(row["arm"], row["load"]): row["value"] for row in rows}
     loads = sorted({row["load"] for row in rows})
+    drawn = [row for arm in arms for row in thinned([row for row in rows if row["arm"] == arm], MAX_POINTS)]
     return Chart(
         chart_name,
         "What users see",
         f"{words} without drafts and with k = {k}, at the median of the parameters.",
         f"Two curves over concurrency: {unit} of the baseline (solid, round) and with drafts (dashed, square).",
-        arms_over_load(rows, unit, narrow=False),
-        arms_over_load(rows, unit, narrow=True),
+        arms_over_load(drawn, unit, narrow=False),
+        arms_over_load(drawn, unit, narrow=True),
         Table(
             ("concurrency", f"baseline, {unit}", f"k = {k}, {unit}"),
             tuple((load, values.get(("baseline", load)), values.get(("with drafts", load))) for load in loads),

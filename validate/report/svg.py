@@ -1,6 +1,7 @@
 """An SVG drawing written anew from a list of what may be in one: whatever else is in it does not reach the page."""
 
 import re
+from html import escape
 from xml.etree import ElementTree
 
 from validate.report.text import safe
@@ -73,4 +74,4 @@ def _attribute(name: str, value: str, prefix: str) -> str:
         value = f"url(#{prefix}{match[1]})"
     else:
         value = _LONG_NUMBER.sub(lambda found: f"{float(found[0]):.2f}", value)
-    return f' {name}="{safe(value)}"'
+    return f' {name}="{escape(value)}"'

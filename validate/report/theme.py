@@ -23,6 +23,7 @@ FONT = "Helvetica, Arial, sans-serif"
 WIDE, NARROW = 700, 340  # pixels of the whole drawing
 TEXT, SMALL = 12, 11  # at 300 dpi across a page 12 px are 8.5 points
 MAX_NAME = 48
+_TEXT_SHARE = 1.5  # ticks that would fit if their texts touched, over those that are shown
 _LEAST_ROOM = 1.03  # beyond the ends of a logarithmic axis, a factor
 
 CONFIG: Spec = {
@@ -108,7 +109,7 @@ def log_axis(
     return {
         "type": "quantitative",
         "scale": {"type": "log", "domain": [low, high], "nice": False},
-        "axis": {"title": title, "values": thinned(shown, most), "format": numbers, "grid": grid},
+        "axis": {"title": title, "values": spread(shown, most), "format": numbers, "grid": grid},
     }
 
 
@@ -123,6 +124,24 @@ def round_ticks(values: Sequence[float]) -> list[float]:
     low = max([tick for tick in ticks if tick <= min(values)], default=ticks[0])
     high = min([tick for tick in ticks if tick >= max(values)], default=ticks[-1])
     return [tick for tick in ticks if low <= tick <= high]
+
+
+def spread(values: Sequence[float], most: int) -> list[float]:
+    """At most `most` of the increasing positive values, far enough apart on a logarithmic axis to be written.
+
+    >>> spread([1, 2, 3, 4, 5, 6, 7, 8], 4), spread([1, 4, 16, 64, 128], 6), spread([5.0], 4)
+    ([1, 2, 5, 8], [1, 4, 16, 64, 128], [5.0])
+    """
+    if len(values) <= 2:
+        return list(values)
+    gap = math.log(values[-1] / values[0]) / (_TEXT_SHARE * most)
+    kept = [values[0]]
+    for each in values[1:]:
+        if math.log(each / kept[-1]) >= gap:
+            kept.append(each)
+    while len(kept) > 1 and math.log(values[-1] / kept[-1]) < gap:
+        kept.pop()
+    return thinned([*kept, values[-1]], most)
 
 
 def thinned(values: Sequence[Any], most: int) -> list[Any]:

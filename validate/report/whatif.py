@@ -12,7 +12,7 @@ from validate.report.parts import parts_chart
 from validate.report.theme import name
 
 MAX_PARTS = 12  # combinations whose parts are drawn
-MAX_LABEL = 60
+MAX_LABEL = 120
 
 
 def charts(result: Json, details: Json) -> list[Chart]:
@@ -24,17 +24,25 @@ def charts(result: Json, details: Json) -> list[Chart]:
     found = [_heat_map(result, rows, keys)] if _is_grid(rows, keys) else []
     found.append(_speedups(rows, keys))
     for i, row in enumerate(rows[:MAX_PARTS]):
-        found.append(parts_chart(row["baseline"], row["speculative"], label(row["vary"]), str(i + 1), selected=i == 0))
+        found.append(
+            parts_chart(row["baseline"], row["speculative"], values_of(row["vary"]), str(i + 1), selected=i == 0)
+        )
     return found
 
 
 def label(vary: Json) -> str:
-    """The combination in a few words: the values, with the last part of their keys where a value alone says nothing."""
-    words = [
-        str(value) if isinstance(value, str) else f"{key.rsplit('.', 1)[-1].replace('_', ' ')} {value}"
-        for key, value in vary.items()
-    ]
-    return name(", ".join(words), MAX_LABEL)
+    """The combination in full: "kind chat, concurrency 8"."""
+    return name(", ".join(f"{short_key(key)} {value}" for key, value in vary.items()), MAX_LABEL)
+
+
+def values_of(vary: Json) -> str:
+    """The combination in short, its values alone: "chat · 8"."""
+    return name(" · ".join(str(value) for value in vary.values()))
+
+
+def short_key(key: str) -> str:
+    """The last part of a dotted key, in words."""
+    return name(key.rsplit(".", 1)[-1].replace("_", " "))
 
 
 def _is_grid(rows: Sequence[Json], keys: Sequence[str]) -> bool:
@@ -90,7 +98,7 @@ def _heat_map(result: Json, rows: Sequence[Json], keys: Sequence[str]) -> Chart:
 def _speedups(rows: Sequence[Json], keys: Sequence[str]) -> Chart:
     drawn = [
         {
-            "label": label(row["vary"]),
+            "label": values_of(row["vary"]),
             "low": row["speedup"].get("p05"),
             "mid": row["speedup"]["p50"],
             "high": row["speedup"].get("p95"),
@@ -103,7 +111,7 @@ def _speedups(rows: Sequence[Json], keys: Sequence[str]) -> Chart:
     return Chart(
         "speedups",
         "Speedup of every combination",
-        "Median and 90 % interval; the dashed line is no change."
+        f"Median and 90 % interval by {' · '.join(map(short_key, keys))}; the dashed line is no change."
         + (f" The first {MOST_INTERVALS} of {len(rows)}; the table has all." if left > 0 else ""),
         f"Intervals of the speedup of {len(rows)} combinations on one axis, with a line at 1.",
         intervals(drawn, "speedup over no drafts", narrow=False),

@@ -23,6 +23,8 @@ def check_destinations(report: str | None, plots: str | None, inputs: Iterable[s
     place = Path(plots)
     if not plots.strip() or "\0" in plots or (place.exists() and not place.is_dir()):
         raise InputError(f"--plots: got {plots}, allowed: a folder, new or existing")
+    if report is not None and place.resolve() == Path(report).resolve():
+        raise InputError(f"--plots: {plots} is also the report; allowed: a folder of its own")
     if not place.resolve().parent.is_dir():
         raise InputError(f"--plots: cannot make {plots}: no such folder as its parent; allowed: a path in one")
 
