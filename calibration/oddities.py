@@ -22,6 +22,7 @@ Array = NDArray[np.float64]
 _JUMP = 0.35  # log of a step's time over the model's, from one load to the next: no operator does that
 _JUMP_NOISES = 6.0
 _STAYS = 0.5  # share of the jump that all larger loads keep
+_FEWEST_LOADS = 4  # of a sweep with a cliff: fewer may as well be a model that is wrong
 _OUTLIER = 4.0  # standard deviations from what the others say
 _FREE = 10.0  # noise of a cell that must not pull
 _PINNED_SPREAD = 0.05  # of a residual that is read off a cell instead of fitted
@@ -53,6 +54,8 @@ def find_cliff(forward: Forward, fit: FitResult) -> Cliff | None:
         if not q.drafts and q.quantity != "allreduce_share":
             sweeps.setdefault((round(q.context_tokens, -2), q.setting), []).append(i)
     for places in sweeps.values():
+        if len({forward.questions[i].requests for i in places}) < _FEWEST_LOADS:
+            continue
         places.sort(key=lambda i: forward.questions[i].requests)
         for j in range(len(places) - 1):
             jump = left[places[j + 1]] - left[places[j]]
