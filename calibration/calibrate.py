@@ -70,7 +70,8 @@ def calibrate(
     selected.notes = [*evidence.notes, *again, *notes, *(earlier.notes if earlier else ()), *selected.notes]
     _check_usable(selected, points)
     before = _measured_before(profile) if profile and earlier and earlier.same else ()
-    plan = Plan(system, (*before, *selected.questions), book, curve, earlier)
+    tau = profile.model_error if profile and earlier and earlier.same else None
+    plan = Plan(system, (*before, *selected.questions), book, curve, earlier, earlier_error=tau)
     plan, findings = settled_plan(plan)
     fitted = fitted_plan(plan, FitOptions(seed=seed))
     made = profile_of(plan, fitted, selected, evidence, points, profile)

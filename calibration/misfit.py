@@ -38,7 +38,7 @@ def warnings(plan: Plan, fitted: Fitted, kv_cache_tokens: float | None = None) -
         *_runs(plan, fitted),
         *_bounds(plan, fitted),
         *_moved(plan, fitted.usual),
-        *_conflicts(plan, fitted.fit),
+        *_conflicts(plan, fitted.usual),
         *_shares(plan, fitted),
         *_coverage(fitted),
         *_capacity(plan, kv_cache_tokens),

@@ -91,25 +91,38 @@ def model_error(
     """
     if prior.log_sd == 0.0 or not len(judged.loads):
         return prior
+    few = judged.num_loads < _FEWEST_FOR_OUTLIERS
     order = judged.order
     jacobian, noise, stated = fit.jacobian[order], judged.noise[order], judged.stated[order]
     errors = (fit.target - fit.predicted - fit.jacobian @ (fit.coordinates.mean - fit.mode))[order]
     parameters = np.delete(fit.coordinates.factor, np.arange(fit.coordinates.size)[residuals], axis=1)
     fixed, moving = _square(jacobian @ parameters), _square(jacobian[:, residuals] @ unit_factor)
-    first = 1 if judged.num_loads >= _FEWEST_FOR_OUTLIERS else len(errors)
+    usual = fixed[0, 0] + prior.effective**2 * moving[0, 0] + noise[0] ** 2
+    times = 1.0 if few else _conflict(errors[0] ** 2 / usual)
     log_density = np.empty(len(_GRID))
     for i, tau in enumerate(_GRID):
         covariance = fixed + tau**2 * moving + np.diag(noise**2 + _doubt(tau, prior.effective) ** 2)
-        log_density[i] = _log_density(errors, covariance, noise**2 - stated**2, first)
-    return _summary(log_density + _log_prior(prior.value, prior.log_sd), prior.value, prior.log_sd, judged.num_loads)
+        log_density[i] = _log_density(errors, covariance, noise**2 - stated**2, normal=few)
+    log_density += _log_prior(prior.value, prior.log_sd)
+    found = _summary(log_density, prior.value, prior.log_sd, judged.num_loads)
+    return replace(found, value=min(times * found.value, 1.0), effective=min(times * found.effective, 1.0))
+
+
+def _conflict(squared: float) -> float:
+    """How many times as wide a prior must be, given a squared error in standard deviations: that of Student's t.
+
+    Loads that agree with each other say that tau is small, and nothing of what it means that all of them are far from
+    the priors: a model that is wrong there may be so for drafted steps in another way.
+    """
+    return float(np.sqrt(max((_PRIOR_FREEDOM + squared) / (_PRIOR_FREEDOM + 1.0), 1.0)))
 
 
 def _square(factor: Array) -> Array:
     return np.asarray(factor @ factor.T)
 
 
-def _log_density(errors: Array, covariance: Array, sharper: Array, first: int) -> float:
-    """Log density of errors, each given those before it: normal for the `first` ones, then Student's t.
+def _log_density(errors: Array, covariance: Array, sharper: Array, *, normal: bool) -> float:
+    """Log density of errors, each given those before it: normal, or Student's t.
 
     Variances count as smaller by `sharper`. The larger the errors, the more a larger tau is favoured.
     """
@@ -117,9 +130,10 @@ def _log_density(errors: Array, covariance: Array, sharper: Array, first: int) -
     ahead = np.diag(factor)
     variance = np.maximum(ahead**2 - sharper, 1e-12)
     white = np.linalg.solve(factor, errors) * ahead / np.sqrt(variance)
-    centre = -0.5 * white[:first] ** 2
-    tails = -0.5 * (_FREEDOM + 1.0) * np.log1p((white[first:] / _NORMAL_SCALE) ** 2 / _FREEDOM)
-    return float(np.sum(centre) + np.sum(tails) - 0.5 * np.sum(np.log(variance)))
+    if normal:
+        return float(-0.5 * np.sum(white**2) - 0.5 * np.sum(np.log(variance)))
+    tails = -0.5 * (_FREEDOM + 1.0) * np.log1p((white / _NORMAL_SCALE) ** 2 / _FREEDOM)
+    return float(np.sum(tails) - 0.5 * np.sum(np.log(variance)))
 
 
 def _log_prior(median: float, log_sd: float) -> Array:

@@ -21,9 +21,10 @@ Array = NDArray[np.float64]
 
 _JUMP = 0.35  # log of a step's time over the model's, from one load to the next: no operator does that
 _JUMP_NOISES = 6.0
-_STAYS = 0.5  # share of the jump that all larger loads keep
+_STAYS = 0.4  # share of the jump that all larger loads keep
 _FEWEST_LOADS = 4  # of a sweep with a cliff: fewer may as well be a model that is wrong
 _OUTLIER = 4.0  # standard deviations from what the others say
+_FEWEST_REPEATS = 3  # beyond the first of each: fewer do not tell a scatter
 _FREE = 10.0  # noise of a cell that must not pull
 _PINNED_SPREAD = 0.05  # of a residual that is read off a cell instead of fitted
 
@@ -88,6 +89,23 @@ def worst_outlier(left_out: Sequence[LeftOut], skip: Container[int]) -> tuple[in
     if worst is None or found[worst] <= _OUTLIER:
         return None
     return worst, abs(left_out[worst].observed - left_out[worst].predicted)
+
+
+def repeat_scale(questions: Sequence[Question], fit: FitResult) -> float:
+    """How many times its noise the same measurement scatters when it is repeated; 1 at least, or where too few were.
+
+    Repeats tell noise from model error: whatever the model misses is the same for all of them.
+    """
+    repeats: dict[tuple[object, ...], list[int]] = {}
+    for i, q in enumerate(questions):
+        key = (q.quantity, q.setting, q.requests, round(q.context_tokens), q.kind)
+        repeats.setdefault(key, []).append(i)
+    left = (fit.target - fit.predicted) / fit.noise
+    freedom = sum(len(places) - 1 for places in repeats.values())
+    if freedom < _FEWEST_REPEATS:
+        return 1.0
+    squares = sum(float(np.sum((left[places] - left[places].mean()) ** 2)) for places in repeats.values())
+    return float(np.sqrt(max(squares / freedom, 1.0)))
 
 
 def softened(

@@ -41,6 +41,7 @@ class Plan:
     earlier: CarriedOver | None
     settings: tuple[tuple[str, object], ...] = ()
     switches: tuple[Switch, ...] = ()
+    earlier_error: float | None = None  # tau of the profile that this fit continues
 
     @property
     def observations(self) -> tuple[Observation, ...]:
@@ -141,12 +142,12 @@ def fitted_plan(plan: Plan, options: FitOptions) -> Fitted:
     cliff, noises, mode = _oddities(plan, groups)
     past = cliff.past if cliff else ()
     observations = oddities.softened(plan.observations, noises, past)
-    judged = _judged(plan, observations, past)
     usual: FitResult | None = None
     for _ in range(_ROUNDS):
         fit = _fit(plan, tau, observations, _quick(mode))
         mode = fit.mode
         usual = usual or fit
+        judged = _judged(plan, observations, past, oddities.repeat_scale(plan.questions, usual))
         tau = model_error(fit, judged, plan.residuals, unit_factor(), plan.prior_tau)
     fit = _fit(plan, tau, observations, replace(options, start=mode))
     forward = plan.forward(fit.coordinates)
@@ -165,13 +166,13 @@ def _fit(plan: Plan, tau: ModelError, observations: Sequence[Observation], optio
     return fit_map(plan.forward(coordinates).predict, doubtful, coordinates, options)
 
 
-def _judged(plan: Plan, observations: Sequence[Observation], past: Sequence[int]) -> Judged:
-    """What the model error is judged by: everything but what lies past a cliff."""
+def _judged(plan: Plan, observations: Sequence[Observation], past: Sequence[int], scale: float) -> Judged:
+    """What the model error is judged by: everything but what lies past a cliff, noises `scale` times as large."""
     stated = oddities.softened(plan.observations, {}, past)
     return Judged(
         np.array([q.requests for q in plan.questions]),
-        np.array([o.noise for o in observations]),
-        np.array([o.noise for o in stated]),
+        scale * np.array([o.noise for o in observations]),
+        scale * np.array([o.noise for o in stated]),
     )
 
 

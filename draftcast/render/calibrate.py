@@ -135,13 +135,17 @@ def _amount(quantity: str, value: float) -> str:
 def _model_error(result: Mapping[str, Any], page: Page) -> None:
     crossed, tau = result["cross_validation"], result["model_error"]
     if crossed["inside_90"] is None:
-        page.text(f"Model error {share(tau['value'])}, as before any measurement: {crossed['reason']}.")
+        page.text(f"Model error {share(tau['value'])}, {_of_priors(tau)}; nothing can be left out: {crossed['reason']}.")
         return
     page.text(
         f"Leaving out one concurrency at a time: {share(crossed['inside_90'])} of {crossed['num_measurements']}"
         f" lie in their 90 % interval, error {share(crossed['rms_error'])}; model error {share(tau['value'])}"
-        + (" (estimated from this)." if tau["num_concurrencies"] else " (the prior's: too few loads).")
+        + f", {_of_priors(tau)}."
     )
+
+
+def _of_priors(tau: Mapping[str, Any]) -> str:
+    return f"{share(tau['before'])} before the measurements" if tau["num_concurrencies"] else "nothing was measured of it"
 
 
 def _undetermined(undetermined: Sequence[Mapping[str, Any]], page: Page) -> None:
@@ -165,6 +169,8 @@ def _measurements(result: Mapping[str, Any], page: Page) -> None:
     parts = ", ".join(f"{_WORDS[name]} {_percent(value)}" for name, value in result["log_speedup_sd"].items())
     before = result["measurements"][0]["log_speedup_sd_before"]
     page.text(f"The speedup is known to +- {_percent(before)} (one standard deviation, mean over the loads): {parts}.")
+    if result["wider_reason"]:
+        page.text(f"Wider than before: {result['wider_reason']}.")
     rows = [
         (
             f"+- {_percent(item['log_speedup_sd_after'])}",
