@@ -108,8 +108,8 @@ def decode(data: bytes, path: str) -> str:
     return data.decode("utf-8-sig", errors="replace")
 
 
-def sha256_of(path: str) -> str:
-    """Hash of the bytes on disk, packed as they are."""
+def sha256_of(path: str, allowed: str = "a file or folder of measurements") -> str:
+    """Hash of the bytes on disk, packed as they are; `allowed` is what an error says should be there."""
     digest = hashlib.sha256()
     try:
         with open_regular(path) as file:
@@ -117,5 +117,5 @@ def sha256_of(path: str) -> str:
                 digest.update(block)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise InputError(f"cannot read {shown(path)}: {reason}; allowed: a file or folder of measurements") from error
+        raise InputError(f"cannot read {shown(path)}: {reason}; allowed: {allowed}") from error
     return digest.hexdigest()
