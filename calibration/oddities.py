@@ -24,6 +24,7 @@ _JUMP_NOISES = 6.0
 _STAYS = 0.4  # share of the jump that all larger loads keep
 _FEWEST_LOADS = 4  # of a sweep with a cliff: fewer may as well be a model that is wrong
 _OUTLIER = 4.0  # standard deviations from what the others say
+_MOST_SUSPECTS = 3
 _FEWEST_REPEATS = 3  # beyond the first of each: fewer do not tell a scatter
 _FREE = 10.0  # noise of a cell that must not pull
 _PINNED_SPREAD = 0.05  # of a residual that is read off a cell instead of fitted
@@ -79,16 +80,15 @@ def rows_of(question: Question, forward: Forward) -> float:
     return sequences * (1.0 + question.draft_probability * question.setting.num_speculative_tokens)
 
 
-def worst_outlier(left_out: Sequence[LeftOut], skip: Container[int]) -> tuple[int, float] | None:
-    """The observation that all others contradict most clearly and the size of its error, if one stands out.
+def outliers(left_out: Sequence[LeftOut], skip: Container[int]) -> list[tuple[int, float]]:
+    """The observations that all others contradict most clearly and the sizes of their errors, if any stand out.
 
-    One at a time: an outlier drags its neighbours' predictions along.
+    One of them may be wrong: an outlier drags its neighbours' predictions along, and the more exact neighbour then
+    seems to be farther off. Which one, the fit without it tells.
     """
     found = {i: abs(item.standardised) for i, item in enumerate(left_out) if i not in skip}
-    worst = max(found, key=lambda i: found[i], default=None)
-    if worst is None or found[worst] <= _OUTLIER:
-        return None
-    return worst, abs(left_out[worst].observed - left_out[worst].predicted)
+    worst = [i for i in sorted(found, key=lambda i: -found[i]) if found[i] > _OUTLIER][:_MOST_SUSPECTS]
+    return [(i, abs(left_out[i].observed - left_out[i].predicted)) for i in worst]
 
 
 def repeat_scale(questions: Sequence[Question], fit: FitResult) -> float:

@@ -183,12 +183,16 @@ def _oddities(plan: Plan, groups: Sequence[str]) -> tuple[oddities.Cliff | None,
     fit = fit_map(forward.predict, plan.observations, coordinates, _quick(None))
     cliff = oddities.find_cliff(forward, fit) if plan.questions else None
     past = cliff.past if cliff else ()
+    if past:
+        fit = fit_map(forward.predict, oddities.softened(plan.observations, {}, past), coordinates, _quick(fit.mode))
     for _ in range(int(_MOST_OUTLIERS * len(plan.questions))):
-        observations = oddities.softened(plan.observations, noises, past)
-        if observations != fit.observations:
-            fit = fit_map(forward.predict, observations, coordinates, _quick(fit.mode))
-        worst = oddities.worst_outlier(leave_out(fit, groups), {*past, *noises})
-        if worst is None:
+        suspects = oddities.outliers(leave_out(fit, groups), {*past, *noises})
+        tried = []
+        for i, error in suspects:
+            without = oddities.softened(plan.observations, {**noises, i: error}, past)
+            tried.append((fit_map(forward.predict, without, coordinates, _quick(fit.mode)), i, error))
+        if not tried:
             break
-        noises[worst[0]] = worst[1]
+        fit, place, noises_of = max(tried, key=lambda item: item[0].log_evidence)
+        noises[place] = noises_of
     return cliff, noises, fit.mode

@@ -85,6 +85,7 @@ def report_of(calibration: Calibration, identified: Identified) -> JsonObject:
         "allreduce": plan.system.machine.allreduce.source if plan.system.parallel.tensor > 1 else None,
         "settings": dict(profile.settings),
         "refused": [{"source": r.source, "reason": r.reason} for r in calibration.selected.refused],
+        "files": {"given": calibration.num_files, "used": list(calibration.used_files)},
         "data": [dict(item) for item in profile.data],
         "notes": list(calibration.notes),
     }  # fmt: skip

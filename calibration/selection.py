@@ -43,6 +43,7 @@ class Selected:
     kv_cache_tokens: float | None = None
     cells_sha256: list[str] = field(default_factory=list)
     facts_sha256: list[str] = field(default_factory=list)
+    used: list[str] = field(default_factory=list)  # sources of acceptance and cache sizes
 
 
 def select(
@@ -72,6 +73,7 @@ def select(
     for sources, text in (
         (untold, "whether requests drafted is not told; taken as the baseline"),
         (_unknown_models(system, evidence.cells), f"is that {system.shape.name}? its served name matches no card"),
+        (_other_versions(system, evidence.cells), "another engine version than the deployment states"),
         (repeated, "counted already; a measurement counts once"),
     ):
         if sources:
@@ -88,6 +90,24 @@ def _unknown_models(system: System, cells: Sequence[MeasuredCell]) -> list[str]:
     known = {_plain(name.rsplit("-", 1)[0]) for name in model_names()}
     strange = {name for name in names if not _longest_start(_plain(name.rsplit("/", 1)[-1]), known)}
     return [f"{cell.source} ({cell.model[:60]})" for cell in cells if cell.model in strange and cell.model]
+
+
+def _other_versions(system: System, cells: Sequence[MeasuredCell]) -> list[str]:
+    """Cells of another release than the deployment states: kernels, graphs and scheduling may differ."""
+    stated = system.deployment.engine.version
+    if stated is None:
+        return []
+    engine = system.deployment.engine.name
+    return [
+        f"{cell.source} ({engine} {cell.engine_version[:20]})"
+        for cell in cells
+        if cell.engine_version and cell.engine in (None, engine) and _release(cell.engine_version) != _release(stated)
+    ]
+
+
+def _release(version: str) -> list[str]:
+    """Major and minor number."""
+    return version.lstrip("vV").replace("+", ".").split(".")[:2]
 
 
 def cell_sha256(cell: MeasuredCell) -> str:
@@ -179,8 +199,10 @@ def _take_cell(
     k = draft_tokens(cell)
     if cell.kv_cache_tokens and not k:
         chosen.kv_cache_tokens = cell.kv_cache_tokens
+        chosen.used.append(cell.source)
     if k and cell.acceptance is not None:
         chosen.acceptance.append(_counted(_method(cell, system), k, cell.acceptance))
+        chosen.used.append(cell.source)
     if cell.concurrency is None:
         return
     base = _asked(system, cell, k, draft_probability)

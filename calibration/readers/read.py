@@ -90,7 +90,7 @@ def _bad(path: str, error: InputError, collected: _Collected, *, skip_bad: bool)
     if not skip_bad:
         raise error
     collected.bad.append((path, error))
-    collected.evidence += Evidence(refused=(Refused(path, f"the file was left out: {error}"),))
+    collected.evidence += Evidence(refused=(Refused(path, f"the file was left out: {error}"),), num_bad=1)
 
 
 def _collect(found: FoundFile, collected: _Collected) -> None:
@@ -224,4 +224,5 @@ def _fewer_refusals(evidence: Evidence) -> Evidence:
         evidence.notes,
         evidence.kernels,
         evidence.files,
+        evidence.num_bad,
     )

@@ -32,13 +32,17 @@ def render(result: Mapping[str, Any], page: Page) -> None:
 
 
 def _headline(result: Mapping[str, Any], page: Page) -> None:
-    fit = result["fit"]
+    fit, files = result["fit"], result["files"]
+    if files["given"] and not files["used"]:
+        page.headline(f"0 of {counted(files['given'], 'file')} used: nothing below comes from the data that was given.")
     told = [name for name, p in result["parameters"].items() if _left(p) < _TOLD]
     page.headline(
         f"{counted(fit['num_measurements'], 'measurement')} at {counted(fit['num_concurrencies'], 'load')} tell"
         f" {len(told)} of {len(result['parameters'])} parameters;"
         f" the model error is {share(result['model_error']['value'])}."
     )
+    if 0 < len(files["used"]) < files["given"]:
+        page.text(f"{len(files['used'])} of {files['given']} files used; the others: Not used, and the notes.")
     extras = [f"acceptance of {a['method']} k={a['num_speculative_tokens']}: {significant(a['drafts'])} drafts"
               for a in result["acceptance"]]  # fmt: skip
     if result["kv_cache_tokens"]:

@@ -67,7 +67,7 @@ class Reading:
         """What was noticed, as sentences."""
         found = list(self.same_files)
         if self.repeated:
-            found.append(f"{self.repeated} requests were recorded twice (same id, prompt and output): counted once")
+            found.append(f"requests recorded twice (same id, prompt and output), counted once: {self.repeated}")
         if self.num_bad:
             more = f" and {self.num_bad - len(self.bad)} more" if self.num_bad > len(self.bad) else ""
             found.append(f"{self.num_bad} bad lines left out: {'; '.join(self.bad)}{more}")

@@ -199,7 +199,7 @@ def test_a_request_in_two_files_counts_once_if_id_prompt_and_output_are_the_same
     reading = Reading(Letters())
     found = [output for _, output in texts(list(reading.recordings([first, second])))]
     assert found == ["x", "y", "other", "x", "x", "x"]  # without an id nothing is certain
-    assert reading.notes() == ["1 requests were recorded twice (same id, prompt and output): counted once"]
+    assert reading.notes()[0] == "requests recorded twice (same id, prompt and output), counted once: 1"
 
 
 def test_equal_choices_of_one_request_are_two_outputs(tmp_path: Path) -> None:
