@@ -26,6 +26,9 @@ from simulator.system import System
 _USUAL_NOISE, _USUAL_REQUESTS, _LEAST_NOISE, _MOST_NOISE = 0.02, 200.0, 0.01, 0.06
 _UNKNOWN_NOISE = 0.03
 _FLOOR_NOISE = 0.005  # the same server measured again differs by more, whatever the standard error says
+_REMEDY = (  # for a trace without annotations
+    ": give it as FILE@concurrency=N, or the share in a CSV with concurrency,allreduce_share"
+)
 _SPECULATES = 1.02  # tokens per step that no baseline has
 _ONE_USER = 0.8  # in flight on average: one user leaves gaps between requests; below, the server idles
 _LONGEST_S = 600.0
@@ -131,7 +134,7 @@ def _refusal(system: System, cell: MeasuredCell) -> str:
 
 def _unusable(cell: MeasuredCell, system: System) -> str:
     if cell.concurrency is None or cell.concurrency < _ONE_USER:
-        return "the source does not tell how many requests ran at once"
+        return "the source does not tell how many requests ran at once" + _REMEDY * (cell.allreduce_share is not None)
     if any(time is not None and not 0.0 < time < _LONGEST_S for time in (cell.tpot_s, cell.step_s)):
         return f"a time outside 0 to {_LONGEST_S:g} s"
     if slip := _slip_of_unit(cell, system):
