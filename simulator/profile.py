@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hwmodel.errors import InputError
-from hwmodel.files import open_regular
+from hwmodel.files import read_bounded
 from hwmodel.residual import NUM_LOG_FACTORS
 from simulator.deployment.keys import short
 from simulator.json_table import JsonTable
@@ -146,14 +146,12 @@ class Profile:
 def read_profile(path: str | Path) -> Profile:
     """The profile in a file; `InputError` in one line where it is none."""
     shown = short(str(path), 200)
-    try:
-        with open_regular(path) as file:
-            content = file.read(_MAX_BYTES + 1)
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise InputError(f"profile {shown}: cannot be read: {reason}; allowed: {_ALLOWED}") from None
-    if len(content) > _MAX_BYTES:
-        raise InputError(f"profile {shown}: larger than {_MAX_BYTES} bytes; allowed: {_ALLOWED}")
+    content = read_bounded(
+        path,
+        _MAX_BYTES,
+        unreadable=f"profile {shown}: cannot be read: {{reason}}; allowed: {_ALLOWED}",
+        too_large=f"profile {shown}: larger than {_MAX_BYTES} bytes; allowed: {_ALLOWED}",
+    )
     try:
         document = json.loads(content)
     except (ValueError, RecursionError):

@@ -13,7 +13,7 @@ from typing import Any
 from calibration.published.cells import fault_of, leading_number, length_of, survival_rates
 from calibration.published.metrics import decode_step_s, oriented_ratio
 from hwmodel.errors import InputError
-from hwmodel.files import open_regular
+from hwmodel.files import read_bounded
 from hwmodel.units import MS
 from simulator.deployment.keys import short
 
@@ -101,14 +101,12 @@ def read_published(path: str) -> list[PublishedRow]:
 def csv_records(path: str, what: str) -> "csv.DictReader[str]":
     """The records of a CSV file of bounded size; `what` is what errors call such files."""
     shown = short(path, _SHOWN_PATH)
-    try:
-        with open_regular(path) as file:
-            data = file.read(_MAX_BYTES + 1)
-    except (OSError, ValueError) as problem:
-        reason = getattr(problem, "strerror", None) or problem
-        raise InputError(f"{what}: '{shown}' cannot be read: {reason}, allowed: a CSV file") from None
-    if len(data) > _MAX_BYTES:
-        raise InputError(f"{what}: '{shown}' is over {_MAX_BYTES} bytes, allowed: a table of measurements")
+    data = read_bounded(
+        path,
+        _MAX_BYTES,
+        unreadable=f"{what}: '{shown}' cannot be read: {{reason}}, allowed: a CSV file",
+        too_large=f"{what}: '{shown}' is over {_MAX_BYTES} bytes, allowed: a table of measurements",
+    )
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
