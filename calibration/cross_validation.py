@@ -55,7 +55,7 @@ def leave_out(fit: FitResult, groups: Sequence[str]) -> tuple[LeftOut, ...]:
 
 
 def surprises(fit: FitResult, groups: Sequence[str], factor: Array, noise: Array) -> tuple[LeftOut, ...]:
-    """The same for a stated `factor` of the prior covariance and `noise`; a group alone is predicted from the priors."""
+    """The same for a `factor` of the prior covariance and `noise`; a group alone is predicted from the priors."""
     found: dict[int, LeftOut] = {}
     for held in _each_held(fit, groups, factor, noise):
         for i, error, variance in zip(held.rows, held.errors, np.diag(held.covariance), strict=True):

@@ -20,7 +20,7 @@ Array = NDArray[np.float64]
 # Student's t, scaled so that its likelihood finds the right width for normal errors: one outlier must not set tau. With
 # fewer loads nothing tells an outlier from a wrong model.
 _FREEDOM, _NORMAL_SCALE, _FEWEST_FOR_OUTLIERS = 4.0, 0.831, 4
-# Of the prior of ln tau, for the deployments that run otherwise than stated: one in forty is off by three times as much.
+# Of the prior of ln tau, for deployments that run otherwise than stated: one in forty is off by three times as much.
 _PRIOR_FREEDOM = 4.0
 # Of the variance beyond the usual model error: who is so far from the model may as well have been measured wrongly.
 _MEASUREMENT_SHARE = 0.5
@@ -81,9 +81,7 @@ def _doubt(tau: float, usual: float) -> float:
     return float(np.sqrt(_MEASUREMENT_SHARE * max(tau**2 - usual**2, 0.0)))
 
 
-def model_error(
-    fit: FitResult, judged: Judged, residuals: slice, unit_factor: Array, prior: ModelError
-) -> ModelError:
+def model_error(fit: FitResult, judged: Judged, residuals: slice, unit_factor: Array, prior: ModelError) -> ModelError:
     """tau given the observations of `fit`.
 
     `residuals` are the coordinates whose prior covariance is tau^2 times that of `unit_factor`. An observation that was
@@ -159,6 +157,8 @@ def _effective(weights: Array) -> float:
     normal = NormalDist()
     for _ in range(40):
         middle = (low * high) ** 0.5
-        inside = sum(w * normal.cdf(_END * middle / tau) for w, tau in zip(weights.tolist(), _GRID.tolist(), strict=True))
+        inside = sum(
+            w * normal.cdf(_END * middle / tau) for w, tau in zip(weights.tolist(), _GRID.tolist(), strict=True)
+        )
         low, high = (middle, high) if inside < 0.95 else (low, middle)
     return high

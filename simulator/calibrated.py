@@ -81,7 +81,12 @@ def calibrated_knowledge(deployment: Deployment, profile: Profile) -> Knowledge:
     speculation, more = _speculation(deployment, profile, match)
     files = len(profile.data)
     source = f"{files} file{'' if files == 1 else 's'}" if files else "[[measured]] facts"
-    notes += (*more, *_misfit(profile, match), *_stale(profile, joint, match), f"parameters from a profile of {profile.created[:10]} ({source})")
+    notes += (
+        *more,
+        *_misfit(profile, match),
+        *_stale(profile, joint, match),
+        f"parameters from a profile of {profile.created[:10]} ({source})",
+    )
     logged = logged_kv_cache_tokens(system)
     measured = profile.kv_cache_tokens if match.everything else None
     return Knowledge(system, speculation, joint, agree, logged or measured, notes)

@@ -112,7 +112,9 @@ def _collect(found: FoundFile, collected: _Collected) -> None:
         return
     name = _collect_trace(found, collected)
     if name is None and found.concurrency is not None and found.folder is None:
-        raise InputError(f"{shown(path)}@concurrency: a file that tells its loads itself; allowed: for a profiler trace")
+        raise InputError(
+            f"{shown(path)}@concurrency: a file that tells its loads itself; allowed: for a profiler trace"
+        )
     name = name or _collect_text(path, collected)
     collected.hashes[digest] = path
     collected.evidence += Evidence(files=(SourceFile(path, name, digest),))

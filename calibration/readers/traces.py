@@ -2,8 +2,8 @@
 
 Only kernels on GPU streams count; CPU-side operator events of the same names do not. What runs at the same time on
 several streams is counted once. Steps are told by the engine's annotations (`execute_context_0(0)_generation_4(4)` in
-vLLM, `step[DECODE bs=4]` in SGLang, or a record_function with a batch size); steps with prefill are left out. The profiler stretches the time between kernels,
-not the kernels: shares of busy time are used, step times are not.
+vLLM, `step[DECODE bs=4]` in SGLang), else by a record_function with a batch size; steps with prefill are left out. The
+profiler stretches the time between kernels, not the kernels: shares of busy time are used, step times are not.
 """
 
 import bisect

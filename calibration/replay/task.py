@@ -47,7 +47,11 @@ def replay_files(paths: Sequence[str], reading: Reading, options: Options) -> di
         noticed = "; ".join(reading.notes()) or "the files are empty"
         raise InputError(f"no recorded output in {len(paths)} file(s): {noticed}; allowed: at least one request")
     notes += tuple(reading.notes()) + _undrafted(counted, settings)
-    return {"inputs": {"files": list(paths), **inputs}, **report(counted, options.seed, options.max_model_len), "notes": list(notes)}
+    return {
+        "inputs": {"files": list(paths), **inputs},
+        **report(counted, options.seed, options.max_model_len),
+        "notes": list(notes),
+    }
 
 
 def _settings(options: Options) -> tuple[Settings, dict[str, Any], tuple[str, ...]]:

@@ -24,8 +24,8 @@ def command(
     FILE@concurrency=N. With --profile the fit continues an earlier one. DEPLOYMENT is a TOML file, or a
     launch.
     """
-    from calibration.session import calibrate
     from calibration.readers.files import stated_concurrency
+    from calibration.session import calibrate
     from simulator.files import check_outputs
 
     paths = (*data, *more_data)

@@ -139,7 +139,9 @@ def _amount(quantity: str, value: float) -> str:
 def _model_error(result: Mapping[str, Any], page: Page) -> None:
     crossed, tau = result["cross_validation"], result["model_error"]
     if crossed["inside_90"] is None:
-        page.text(f"Model error {share(tau['value'])}, {_of_priors(tau)}; nothing can be left out: {crossed['reason']}.")
+        page.text(
+            f"Model error {share(tau['value'])}, {_of_priors(tau)}; nothing can be left out: {crossed['reason']}."
+        )
         return
     page.text(
         f"Leaving out one concurrency at a time: {share(crossed['inside_90'])} of {crossed['num_measurements']}"
@@ -149,7 +151,9 @@ def _model_error(result: Mapping[str, Any], page: Page) -> None:
 
 
 def _of_priors(tau: Mapping[str, Any]) -> str:
-    return f"{share(tau['before'])} before the measurements" if tau["num_concurrencies"] else "nothing was measured of it"
+    return (
+        f"{share(tau['before'])} before the measurements" if tau["num_concurrencies"] else "nothing was measured of it"
+    )
 
 
 def _undetermined(undetermined: Sequence[Mapping[str, Any]], page: Page) -> None:

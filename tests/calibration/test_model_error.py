@@ -1,4 +1,4 @@
-"""The model error: what was put in is found; one load tells it by how far parameters have to go; worse never narrows."""
+"""The model error: what was put in is found; one load tells it by how far parameters must go; worse never narrows."""
 
 import numpy as np
 import pytest

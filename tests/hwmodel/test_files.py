@@ -16,7 +16,7 @@ def test_a_file_of_exactly_the_limit_is_read_and_one_byte_more_is_not(tmp_path: 
     path.write_bytes(b"abcd")
     assert read_bounded(path, 4, **TEXTS) == b"abcd"
     path.write_bytes(b"abcde")
-    with pytest.raises(InputError, match="^too large; allowed: 4 bytes$"):
+    with pytest.raises(InputError, match=r"^too large; allowed: 4 bytes$"):
         read_bounded(path, 4, **TEXTS)
 
 
@@ -27,7 +27,7 @@ def test_what_is_no_regular_file_is_said_without_waiting(tmp_path: Path, kind: s
         path.mkdir()
     if kind == "pipe":
         os.mkfifo(path)
-    with pytest.raises(InputError, match="^no: .+; allowed: x$"):
+    with pytest.raises(InputError, match=r"^no: .+; allowed: x$"):
         read_bounded(f"{path}\0" if kind == "nul" else path, 4, **TEXTS)
 
 

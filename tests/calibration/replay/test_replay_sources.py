@@ -195,7 +195,9 @@ def test_a_request_in_two_files_counts_once_if_id_prompt_and_output_are_the_same
         return {"request": CHAT, "response": {"id": name, "choices": [{"message": {"content": output}}]}}
 
     first = lines(tmp_path / "a.jsonl", log("r1", "x"), log("r2", "y"))
-    second = lines(tmp_path / "b.jsonl", log("r1", "x"), log("r2", "other"), log("r3", "x"), {"text": "x"}, {"text": "x"})
+    second = lines(
+        tmp_path / "b.jsonl", log("r1", "x"), log("r2", "other"), log("r3", "x"), {"text": "x"}, {"text": "x"}
+    )
     reading = Reading(Letters())
     found = [output for _, output in texts(list(reading.recordings([first, second])))]
     assert found == ["x", "y", "other", "x", "x", "x"]  # without an id nothing is certain
