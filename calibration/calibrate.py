@@ -70,9 +70,10 @@ def calibrate(
     book = AcceptanceBook(system, num_draws, seed)
     selected = select(system, evidence, book.draft_probability, _known(profile))
     take_steps(system, evidence.steps, selected)
+    by_use = [*selected.refused, *evidence.refused, *refused]
     selected.refused = [*evidence.refused, *refused, *selected.refused]
     selected.notes = [*evidence.notes, *again, *notes, *(earlier.notes if earlier else ()), *selected.notes]
-    _check_usable(selected, points, num_files)
+    _check_usable(selected, points, num_files, by_use)
     sources = [*selected.used, *(q.source for q in selected.questions), *([points.source] if points else [])]
     before = _measured_before(profile) if profile and earlier and earlier.same else ()
     tau = profile.model_error if profile and earlier and earlier.same else None
@@ -173,12 +174,12 @@ def _known(profile: Profile | None) -> tuple[str, ...]:
     return (*profile.cells_sha256, *profile.facts_sha256) if profile else ()
 
 
-def _check_usable(selected: Selected, curve: MeasuredCurve | None, num_files: int) -> None:
-    """`InputError` where nothing at all is left to go by."""
+def _check_usable(selected: Selected, curve: MeasuredCurve | None, num_files: int, refused: list[Refused]) -> None:
+    """`InputError` where nothing at all is left to go by; of `refused`, the first reason tells best what to do."""
     if selected.questions or selected.acceptance or curve or selected.kv_cache_tokens:
         return
-    if selected.refused:
-        first = selected.refused[0]
+    if refused:
+        first = refused[0]
         of = f"0 of {num_files} files used, " if num_files else ""
         raise InputError(f"calibrate: {of}no measurement can be used; {first.source}: {first.reason}")
     raise InputError("calibrate: got no new measurement; allowed: --data FILE, or [[measured]] in the deployment file")

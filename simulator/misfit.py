@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from simulator.json_table import JsonTable
 
 _MOST_MEASUREMENTS = 1_000_000
+_WIDER = 1.05  # times: less rounds to no difference
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +28,7 @@ class Misfit:
     def sentence(self) -> str:
         """All of it in one note."""
         by = "the priors allow" if self.from_priors else "the other loads leave"
-        wider = "" if self.widening is None else f", and intervals are {self.widening:.1f} times as wide"
+        wider = "" if (self.widening or 0.0) < _WIDER else f", and intervals are {self.widening:.1f} times as wide"
         return (
             f"the profile's measurements do not fit the model: {self.num_inside} of {self.num_measurements} lie in the"
             f" 90 % interval that {by} them (farthest: {self.worst}, predicted {self.error:+.0%}); the model error is"

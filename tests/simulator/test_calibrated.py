@@ -14,8 +14,8 @@ from simulator.closed_form import Cell
 from simulator.deployment import Deployment, apply_overrides, load_deployment, with_method
 from simulator.deployment.load import with_profile
 from simulator.facts import fact_sha256
-from simulator.predict import predict, whatif
 from simulator.misfit import Misfit
+from simulator.predict import predict, whatif
 from simulator.profile import CONSTANT_SHARE, SCATTER_SHARE, Anchor, MeasuredCurve, PooledAcceptance, Profile
 from simulator.serving.run import simulate
 from simulator.study import Study, build_study
