@@ -29,6 +29,7 @@ _FLOOR_NOISE = 0.005  # the same server measured again differs by more, whatever
 _REMEDY = (  # for a trace without annotations
     ": give it as FILE@concurrency=N, or the share in a CSV with concurrency,allreduce_share"
 )
+_SAME_CACHE = 2.0  # factor between cache sizes up to which memory settings explain it
 _SPECULATES = 1.02  # tokens per step that no baseline has
 _ONE_USER = 0.8  # in flight on average: one user leaves gaps between requests; below, the server idles
 _LONGEST_S = 600.0
@@ -82,6 +83,7 @@ def select(
         if sources:
             more = f" and {len(sources) - 1} more" if len(sources) > 1 else ""
             chosen.notes.append(f"{sources[0]}{more}: {text}")
+    chosen.notes += _strange_cache(system, chosen.kv_cache_tokens)
     _take_facts(system, chosen, seen)
     chosen.acceptance = _pooled(chosen.acceptance)
     return chosen
@@ -93,6 +95,17 @@ def _unknown_models(system: System, cells: Sequence[MeasuredCell]) -> list[str]:
     known = {_plain(name.rsplit("-", 1)[0]) for name in model_names()}
     strange = {name for name in names if not _longest_start(_plain(name.rsplit("/", 1)[-1]), known)}
     return [f"{cell.source} ({cell.model[:60]})" for cell in cells if cell.model in strange and cell.model]
+
+
+def _strange_cache(system: System, logged_tokens: float | None) -> list[str]:
+    """A note where the server's KV cache is far from what this model leaves room for on this machine."""
+    held = capacity(system, 0).memory.kv_cache_tokens * system.parallel.data
+    if logged_tokens is None or held <= 0.0 or 1.0 / _SAME_CACHE <= logged_tokens / held <= _SAME_CACHE:
+        return []
+    return [
+        f"the server logged a KV cache of {logged_tokens:,.0f} tokens, the model expects {held:,.0f}: is it this"
+        " machine and model, with this gpu_memory_utilization?"
+    ]
 
 
 def _other_versions(system: System, cells: Sequence[MeasuredCell]) -> list[str]:
