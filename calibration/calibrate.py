@@ -18,6 +18,7 @@ from calibration.questions import Question, question_of
 from calibration.records import CollectivePoint, Evidence, Refused
 from calibration.selection import Selected, select
 from calibration.step_selection import take_steps
+from calibration.used_files import used_files
 from hwmodel.allreduce_curve import AllReduceCurve
 from hwmodel.errors import InputError
 from hwmodel.gpus import load_gpu
@@ -41,6 +42,8 @@ class Calibration:
     findings: tuple[str, ...]  # descriptions that were changed because they fit better
     notes: tuple[str, ...]
     profile: Profile
+    num_files: int = 0  # given
+    used_files: tuple[str, ...] = ()  # that a measurement of the fit comes from
 
 
 def calibrate(
@@ -56,6 +59,7 @@ def calibrate(
     has seen is not counted again. Raises `InputError` where nothing can be used.
     """
     profile = deployment.profile
+    num_files = len(evidence.files) + evidence.num_bad
     evidence, again = _unseen(evidence, profile)
     points, refused, notes = curve_of(evidence.collectives, deployment)
     curve = measured_curve(points) if points else None
@@ -66,15 +70,27 @@ def calibrate(
     book = AcceptanceBook(system, num_draws, seed)
     selected = select(system, evidence, book.draft_probability, _known(profile))
     take_steps(system, evidence.steps, selected)
+    by_use = [*selected.refused, *evidence.refused, *refused]
     selected.refused = [*evidence.refused, *refused, *selected.refused]
     selected.notes = [*evidence.notes, *again, *notes, *(earlier.notes if earlier else ()), *selected.notes]
-    _check_usable(selected, points)
+    _check_usable(selected, points, num_files, by_use)
+    sources = [*selected.used, *(q.source for q in selected.questions), *([points.source] if points else [])]
     before = _measured_before(profile) if profile and earlier and earlier.same else ()
-    plan = Plan(system, (*before, *selected.questions), book, curve, earlier)
+    tau = profile.model_error if profile and earlier and earlier.same else None
+    plan = Plan(system, (*before, *selected.questions), book, curve, earlier, earlier_error=tau)
     plan, findings = settled_plan(plan)
     fitted = fitted_plan(plan, FitOptions(seed=seed))
     made = profile_of(plan, fitted, selected, evidence, points, profile)
-    return Calibration(plan, fitted, selected, findings, tuple(dict.fromkeys(selected.notes)), made)
+    return Calibration(
+        plan,
+        fitted,
+        selected,
+        findings,
+        tuple(dict.fromkeys(selected.notes)),
+        made,
+        num_files,
+        used_files(evidence.files, sources),
+    )
 
 
 def _system(deployment: Deployment, curve: AllReduceCurve | None, earlier: CarriedOver | None) -> System:
@@ -158,10 +174,12 @@ def _known(profile: Profile | None) -> tuple[str, ...]:
     return (*profile.cells_sha256, *profile.facts_sha256) if profile else ()
 
 
-def _check_usable(selected: Selected, curve: MeasuredCurve | None) -> None:
+def _check_usable(selected: Selected, curve: MeasuredCurve | None, num_files: int, refused: list[Refused]) -> None:
+    """`InputError` where nothing at all is left to go by; of `refused`, the first reason tells best what to do."""
     if selected.questions or selected.acceptance or curve or selected.kv_cache_tokens:
         return
-    if selected.refused:
-        first = selected.refused[0]
-        raise InputError(f"calibrate: no measurement can be used; {first.source}: {first.reason}")
+    if refused:
+        first = refused[0]
+        of = f"0 of {num_files} files used, " if num_files else ""
+        raise InputError(f"calibrate: {of}no measurement can be used; {first.source}: {first.reason}")
     raise InputError("calibrate: got no new measurement; allowed: --data FILE, or [[measured]] in the deployment file")

@@ -14,12 +14,13 @@ from numpy.typing import NDArray
 from calibration.candidates import NUM_REQUESTS, Candidate, candidates
 from calibration.fit_result import FitResult
 from calibration.plan import Fitted, Plan
+from calibration.widening import Belief, Spread, belief_before, got_wider, half_width, reason, sentence, spread_of
 from simulator.acceptance import AcceptanceDraws, acceptance_draws
 from simulator.closed_form import Cell, evaluate
 from simulator.deployment import Deployment
 from simulator.deployment.load import with_profile
 from simulator.deployment.speculation import LOOKUP_METHODS, Acceptance
-from simulator.profile import Profile
+from simulator.profile import SCATTER_SHARE, Profile
 from simulator.study import Study, build_study
 
 Array = NDArray[np.float64]
@@ -31,7 +32,7 @@ _TOLD = 0.8  # of its spread left: a measurement that tells a parameter
 _DIFFERENCE = 1e-3
 _DEFAULT_LENGTH = 3
 _MOST_CELLS = 8
-_NUM_DRAWS = 400  # a standard deviation is then known to 4 %
+_NUM_DRAWS = 1000  # a standard deviation is then known to 2 %, the end of an interval to 3 %
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +73,8 @@ class Identified:
     measurements: tuple[Worth, ...]
     cells: tuple[Cell, ...]
     parts: dict[str, float]  # spread of ln(speedup) from parameters, acceptance and model error
+    wider: str = ""  # why the answer got wider by these measurements, where it did
+    widening: float | None = None  # of the spread, by a model error above the usual one
 
 
 def identify(plan: Plan, fitted: Fitted, deployment: Deployment, profile: Profile, seed: int = 0) -> Identified:
@@ -88,7 +91,14 @@ def identify(plan: Plan, fitted: Fitted, deployment: Deployment, profile: Profil
     worth = [answer.worth(candidate, jacobian) for candidate, jacobian in zip(proposed, slopes, strict=True)]
     told = [(c.name, _narrowed(fitted.fit.covariance, j, c.noise)) for c, j in zip(proposed, slopes, strict=True)]
     worth.sort(key=lambda item: item.spread_after)
-    return Identified(_undetermined(plan, fitted.fit, answer.slopes, told), tuple(worth), cells, answer.parts())
+    return Identified(
+        _undetermined(plan, fitted.fit, answer.slopes, told),
+        tuple(worth),
+        cells,
+        answer.parts(),
+        answer.wider(build_study(deployment, k_max=k, num_draws=_NUM_DRAWS, seed=seed)),
+        answer.widening(),
+    )
 
 
 def _slopes(predict: Callable[[Array], Array], fit: FitResult) -> Array:
@@ -175,6 +185,42 @@ class _Answer:
         from_parameters = self._from_parameters(self.fitted.fit.covariance)
         named = {"parameters": from_parameters, "acceptance": acceptance, "model_error": np.array([scatter])}
         return {name: float(np.sqrt(variance.mean())) for name, variance in named.items()}
+
+    def wider(self, asked_before: Study) -> str:
+        """A sentence where the measurements made the answer wider; `asked_before` is the deployment without them."""
+        before, after = half_width(asked_before, self.cells), half_width(self.study, self.cells)
+        if not got_wider(before, after):
+            return ""
+        return sentence(reason(self.plan, self.fitted, self.before(), self.now()), before, after)
+
+    def now(self) -> Spread:
+        """What the spread is made of with the measurements."""
+        acceptance, scatter = self._variances
+        fit = self.fitted.fit
+        belief = Belief(fit.mode, fit.covariance, float(np.sqrt(scatter)), float(np.mean(acceptance)))
+        return spread_of(belief, self.log_speedup, self._num_parameters)
+
+    def before(self) -> Spread:
+        """The same before them; where acceptance was counted in between, as it was stated."""
+        k = self.cells[0].num_speculative_tokens
+        stated = self.plan.book.draws(self.plan.system.method, k)
+        acceptance = self._variances[0] if self.plan.earlier else self.of_acceptance(stated)
+        belief = belief_before(self.plan, self.fitted.fit.coordinates.size, float(np.mean(acceptance)))
+        return spread_of(belief, self.log_speedup, self._num_parameters)
+
+    @property
+    def _num_parameters(self) -> int:
+        return len(self.plan.system.priors.priors)
+
+    def widening(self) -> float:
+        """The spread over what it would be with the usual model error: linear models at one mode."""
+        fit, usual = self.fitted.fit, self.plan.prior_tau
+        factor = self.plan.coordinates(usual.effective).factor
+        narrow = _narrowed(factor @ factor.T, fit.jacobian, self.fitted.usual.noise)
+        acceptance, scatter = self._variances
+        least = (SCATTER_SHARE * usual.value) ** 2
+        wide = np.mean(self._from_parameters(fit.linear_covariance) + acceptance + scatter)
+        return float(np.sqrt(wide / np.mean(self._from_parameters(narrow) + acceptance + least)))
 
     def worth(self, candidate: Candidate, jacobian: Array) -> Worth:
         """What a measurement would leave."""

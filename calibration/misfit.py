@@ -1,19 +1,22 @@
 """Signs that description, measurements and model do not go together (docs/calibration.md, "Warnings")."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Container, Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
+from calibration.cross_validation import LeftOut, surprises
 from calibration.fit_result import FitResult
 from calibration.oddities import physics_residuals
 from calibration.plan import Fitted, Plan
 from calibration.questions import Question
 from simulator.closed_form import capacity
+from simulator.misfit import Misfit
 
 Array = NDArray[np.float64]
 
+_FEWEST_GROUPS = 2  # of loads that predict each other
 _LARGE = 3.0  # standard deviations of one measurement
 _MOVED = 2.0  # prior standard deviations of a parameter
 _CONFLICT = 2.5  # widths of an earlier profile
@@ -22,6 +25,7 @@ _RUN_NOISES = 1.5
 _FEWEST_LEFT_OUT, _LEAST_COVERAGE = 5, 0.7  # 90 % is meant; of ten, seven inside has a chance of 1 %
 _SCATTER = 1.3  # times the stated noise
 _AS_GOOD = 2.0  # of the objective
+_RAISED = 1.5  # times the usual model error: what every answer must say
 
 
 def warnings(plan: Plan, fitted: Fitted, kv_cache_tokens: float | None = None) -> list[str]:
@@ -32,15 +36,52 @@ def warnings(plan: Plan, fitted: Fitted, kv_cache_tokens: float | None = None) -
         *_cliff(fitted),
         *_outliers(plan, fitted),
         *_runs(plan, fitted),
-        *_bounds(plan, fitted.fit),
-        *_moved(plan, fitted.fit),
-        *_conflicts(plan, fitted.fit),
+        *_bounds(plan, fitted),
+        *_moved(plan, fitted.usual),
+        *_conflicts(plan, fitted.usual),
         *_shares(plan, fitted),
         *_coverage(fitted),
         *_capacity(plan, kv_cache_tokens),
         *_fit_quality(fitted.fit),
     ]
     return list(dict.fromkeys(found))
+
+
+def misfit_of(plan: Plan, fitted: Fitted) -> Misfit | None:
+    """What the measurements miss, where the model error had to be raised; None where it did not."""
+    usual, found = plan.prior_tau, fitted.tau
+    past = fitted.cliff.past if fitted.cliff else ()
+    if not plan.questions or found.effective < _RAISED * usual.effective:
+        return None
+    from_others, from_priors = (_surprises(plan, fitted.usual, past, alone=alone) for alone in (False, True))
+    blind = len({q.group for q in plan.questions}) < _FEWEST_GROUPS
+    conflict = blind or _farthest(from_priors)[1] > _farthest(from_others)[1]
+    items = from_priors if conflict else from_others
+    worst = items[_farthest(items)[0]]
+    place = next(i for i, q in enumerate(plan.questions) if q.label == worst.label)
+    question = plan.questions[place]
+    return Misfit(
+        num_measurements=len(items),
+        num_inside=sum(item.inside for item in items),
+        from_priors=conflict,
+        worst=question.label,
+        error=question.natural(worst.predicted) / question.natural(worst.observed) - 1.0,
+        usual_error=usual.value,
+        found_error=min(found.value, 1.0),
+    )
+
+
+def _surprises(plan: Plan, fit: FitResult, past: Container[int], *, alone: bool) -> list[LeftOut]:
+    """The measurements as predicted by those of other loads, or by the priors alone, with the usual model error."""
+    groups = [q.group for q in plan.questions]
+    found = surprises(fit, ["all"] * len(groups) if alone else groups, fit.coordinates.factor, fit.noise)
+    return [item for i, item in enumerate(found) if i not in past]
+
+
+def _farthest(items: Sequence[LeftOut]) -> tuple[int, float]:
+    """Place and size of the largest error in standard deviations."""
+    sizes = [abs(item.standardised) for item in items]
+    return int(np.argmax(sizes)), max(sizes)
 
 
 def _cliff(fitted: Fitted) -> Iterator[str]:
@@ -100,15 +141,22 @@ def _is_sweep(question: Question) -> bool:
     return not question.drafts and question.quantity != "allreduce_share"
 
 
-def _bounds(plan: Plan, fit: FitResult) -> Iterator[str]:
+def _bounds(plan: Plan, fitted: Fitted) -> Iterator[str]:
+    fit = fitted.usual
     for i, prior in enumerate(plan.system.priors.priors):
         if fit.at_bound[i]:
             side = "low" if fit.mode[i] - fit.coordinates.low[i] < fit.coordinates.high[i] - fit.mode[i] else "high"
             bound = prior.low if side == "low" else prior.high
             yield (
                 f"{prior.name} ends at its {side}est possible value, {bound:g}: something else than the model knows"
-                " acts in its place; its interval is from refits"
+                f" acts in its place; {_consequence(fitted, i)}"
             )
+
+
+def _consequence(fitted: Fitted, index: int) -> str:
+    if fitted.fit.at_bound[index]:
+        return "its interval is from refits"
+    return "the model error was raised for it"
 
 
 def _moved(plan: Plan, fit: FitResult) -> Iterator[str]:

@@ -21,8 +21,11 @@ Array = NDArray[np.float64]
 
 _JUMP = 0.35  # log of a step's time over the model's, from one load to the next: no operator does that
 _JUMP_NOISES = 6.0
-_STAYS = 0.5  # share of the jump that all larger loads keep
+_STAYS = 0.4  # share of the jump that all larger loads keep
+_FEWEST_LOADS = 4  # of a sweep with a cliff: fewer may as well be a model that is wrong
 _OUTLIER = 4.0  # standard deviations from what the others say
+_MOST_SUSPECTS = 3
+_FEWEST_REPEATS = 3  # beyond the first of each: fewer do not tell a scatter
 _FREE = 10.0  # noise of a cell that must not pull
 _PINNED_SPREAD = 0.05  # of a residual that is read off a cell instead of fitted
 
@@ -53,6 +56,8 @@ def find_cliff(forward: Forward, fit: FitResult) -> Cliff | None:
         if not q.drafts and q.quantity != "allreduce_share":
             sweeps.setdefault((round(q.context_tokens, -2), q.setting), []).append(i)
     for places in sweeps.values():
+        if len({forward.questions[i].requests for i in places}) < _FEWEST_LOADS:
+            continue
         places.sort(key=lambda i: forward.questions[i].requests)
         for j in range(len(places) - 1):
             jump = left[places[j + 1]] - left[places[j]]
@@ -75,16 +80,32 @@ def rows_of(question: Question, forward: Forward) -> float:
     return sequences * (1.0 + question.draft_probability * question.setting.num_speculative_tokens)
 
 
-def worst_outlier(left_out: Sequence[LeftOut], skip: Container[int]) -> tuple[int, float] | None:
-    """The observation that all others contradict most clearly and the size of its error, if one stands out.
+def outliers(left_out: Sequence[LeftOut], skip: Container[int]) -> list[tuple[int, float]]:
+    """The observations that all others contradict most clearly and the sizes of their errors, if any stand out.
 
-    One at a time: an outlier drags its neighbours' predictions along.
+    One of them may be wrong: an outlier drags its neighbours' predictions along, and the more exact neighbour then
+    seems to be farther off. Which one, the fit without it tells.
     """
     found = {i: abs(item.standardised) for i, item in enumerate(left_out) if i not in skip}
-    worst = max(found, key=lambda i: found[i], default=None)
-    if worst is None or found[worst] <= _OUTLIER:
-        return None
-    return worst, abs(left_out[worst].observed - left_out[worst].predicted)
+    worst = [i for i in sorted(found, key=lambda i: -found[i]) if found[i] > _OUTLIER][:_MOST_SUSPECTS]
+    return [(i, abs(left_out[i].observed - left_out[i].predicted)) for i in worst]
+
+
+def repeat_scale(questions: Sequence[Question], fit: FitResult) -> float:
+    """How many times its noise the same measurement scatters when it is repeated; 1 at least, or where too few were.
+
+    Repeats tell noise from model error: whatever the model misses is the same for all of them.
+    """
+    repeats: dict[tuple[object, ...], list[int]] = {}
+    for i, q in enumerate(questions):
+        key = (q.quantity, q.setting, q.requests, round(q.context_tokens), q.kind)
+        repeats.setdefault(key, []).append(i)
+    left = (fit.target - fit.predicted) / fit.noise
+    freedom = sum(len(places) - 1 for places in repeats.values())
+    if freedom < _FEWEST_REPEATS:
+        return 1.0
+    squares = sum(float(np.sum((left[places] - left[places].mean()) ** 2)) for places in repeats.values())
+    return float(np.sqrt(max(squares / freedom, 1.0)))
 
 
 def softened(

@@ -10,14 +10,16 @@ from numpy.typing import NDArray
 from calibration import oddities
 from calibration.acceptance_book import AcceptanceBook
 from calibration.coordinates import Coordinates, coordinates_of, normal_coordinates
-from calibration.cross_validation import LeftOut, ModelError, leave_out, model_error
+from calibration.cross_validation import LeftOut, leave_out
 from calibration.discrepancy import residual_coordinates, unit_factor
 from calibration.fit import FitOptions, fit_map
 from calibration.fit_result import FitResult
 from calibration.forward import Forward, nuisance_name
+from calibration.model_error import Judged, ModelError, doubted, model_error
 from calibration.questions import Question, Setting
 from calibration.structure import Choice, Switch, allreduce_choices, best_choice, decide_switches
 from hwmodel.allreduce_curve import AllReduceCurve
+from hwmodel.residual import NUM_LOG_FACTORS
 from simulator.calibrated import CarriedOver
 from simulator.posterior import Observation
 from simulator.system import System
@@ -39,6 +41,7 @@ class Plan:
     earlier: CarriedOver | None
     settings: tuple[tuple[str, object], ...] = ()
     switches: tuple[Switch, ...] = ()
+    earlier_error: float | None = None  # tau of the profile that this fit continues
 
     @property
     def observations(self) -> tuple[Observation, ...]:
@@ -50,7 +53,7 @@ class Plan:
         """The model error before anything is left out."""
         prior = self.system.priors["model_error"]
         spread = prior.spread if prior.kind == "lognormal" else 0.0
-        return ModelError(max(prior.center, 1e-4), spread)
+        return ModelError.prior(max(prior.center, 1e-4), spread)
 
     def coordinates(self, tau: float) -> Coordinates:
         """Parameters, residuals, uncounted acceptances."""
@@ -75,6 +78,12 @@ class Plan:
         """The model of these questions."""
         held = (*(switch.fixed for switch in self.switches), *fixed)
         return Forward(self.system, self.questions, coordinates, self.curve, held)
+
+    @property
+    def residuals(self) -> slice:
+        """Where the residual coordinates stand."""
+        first = len(self.system.priors.priors)
+        return slice(first, first + NUM_LOG_FACTORS)
 
     def quick(self, fixed: tuple[tuple[int, float], ...] = (), start: Array | None = None) -> FitResult:
         """One search at the prior model error."""
@@ -113,12 +122,16 @@ def settled_plan(plan: Plan) -> tuple[Plan, tuple[str, ...]]:
 
 
 class Fitted(NamedTuple):
-    """The fit, its model, and what was found on the way."""
+    """The fit, its model, and what was found on the way.
+
+    `usual` is the fit with the usual model error: what it cannot explain is why `tau` is larger.
+    """
 
     forward: Forward
     fit: FitResult
     tau: ModelError
     left_out: tuple[LeftOut, ...]
+    usual: FitResult
     softened: dict[int, float]
     cliff: oddities.Cliff | None
 
@@ -129,21 +142,38 @@ def fitted_plan(plan: Plan, options: FitOptions) -> Fitted:
     cliff, noises, mode = _oddities(plan, groups)
     past = cliff.past if cliff else ()
     observations = oddities.softened(plan.observations, noises, past)
+    usual: FitResult | None = None
     for _ in range(_ROUNDS):
-        coordinates = plan.coordinates(tau.value)
-        forward = plan.forward(coordinates)
-        fit = fit_map(forward.predict, observations, coordinates, _quick(mode))
+        fit = _fit(plan, tau, observations, _quick(mode))
         mode = fit.mode
-        tau = model_error(fit, groups, forward.residuals, unit_factor(), plan.prior_tau)
-    coordinates = plan.coordinates(tau.root_mean_square)
-    forward = plan.forward(coordinates)
-    fit = fit_map(forward.predict, observations, coordinates, replace(options, start=mode))
+        usual = usual or fit
+        judged = _judged(plan, observations, past, oddities.repeat_scale(plan.questions, usual))
+        tau = model_error(fit, judged, plan.residuals, unit_factor(), plan.prior_tau)
+    fit = _fit(plan, tau, observations, replace(options, start=mode))
+    forward = plan.forward(fit.coordinates)
     left = leave_out(fit, groups)
     if cliff:
         mode, covariance = oddities.pinned(forward, fit, cliff)
         fit = replace(fit, mode=mode, covariance=covariance, predicted=forward.predict(mode[None, :])[0])
     factors = {i: noise / plan.questions[i].noise for i, noise in noises.items()}
-    return Fitted(forward, fit, tau, left, factors, cliff)
+    return Fitted(forward, fit, tau, left, usual or fit, factors, cliff)
+
+
+def _fit(plan: Plan, tau: ModelError, observations: Sequence[Observation], options: FitOptions) -> FitResult:
+    """The fit at a model error."""
+    coordinates = plan.coordinates(tau.effective)
+    doubtful = doubted(observations, tau, plan.prior_tau)
+    return fit_map(plan.forward(coordinates).predict, doubtful, coordinates, options)
+
+
+def _judged(plan: Plan, observations: Sequence[Observation], past: Sequence[int], scale: float) -> Judged:
+    """What the model error is judged by: everything but what lies past a cliff, noises `scale` times as large."""
+    stated = oddities.softened(plan.observations, {}, past)
+    return Judged(
+        np.array([q.requests for q in plan.questions]),
+        scale * np.array([o.noise for o in observations]),
+        scale * np.array([o.noise for o in stated]),
+    )
 
 
 def _oddities(plan: Plan, groups: Sequence[str]) -> tuple[oddities.Cliff | None, dict[int, float], Array]:
@@ -153,12 +183,16 @@ def _oddities(plan: Plan, groups: Sequence[str]) -> tuple[oddities.Cliff | None,
     fit = fit_map(forward.predict, plan.observations, coordinates, _quick(None))
     cliff = oddities.find_cliff(forward, fit) if plan.questions else None
     past = cliff.past if cliff else ()
+    if past:
+        fit = fit_map(forward.predict, oddities.softened(plan.observations, {}, past), coordinates, _quick(fit.mode))
     for _ in range(int(_MOST_OUTLIERS * len(plan.questions))):
-        observations = oddities.softened(plan.observations, noises, past)
-        if observations != fit.observations:
-            fit = fit_map(forward.predict, observations, coordinates, _quick(fit.mode))
-        worst = oddities.worst_outlier(leave_out(fit, groups), {*past, *noises})
-        if worst is None:
+        suspects = oddities.outliers(leave_out(fit, groups), {*past, *noises})
+        tried = []
+        for i, error in suspects:
+            without = oddities.softened(plan.observations, {**noises, i: error}, past)
+            tried.append((fit_map(forward.predict, without, coordinates, _quick(fit.mode)), i, error))
+        if not tried:
             break
-        noises[worst[0]] = worst[1]
+        fit, place, noises_of = max(tried, key=lambda item: item[0].log_evidence)
+        noises[place] = noises_of
     return cliff, noises, fit.mode

@@ -10,7 +10,8 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from calibration.cross_validation import ModelError
+from calibration.misfit import misfit_of
+from calibration.model_error import ModelError
 from calibration.plan import Fitted, Plan
 from calibration.records import Evidence
 from calibration.selection import Selected, merged_acceptance
@@ -64,6 +65,7 @@ def profile_of(
         acceptance=merged_acceptance(counted, selected.acceptance),
         curve=points or (old.curve if old and measured_since else None),
         kv_cache_tokens=selected.kv_cache_tokens or (old.kv_cache_tokens if old else None),
+        misfit=misfit_of(plan, fitted),
         data=(*(old.data if old else ()), *files),
         cells_sha256=(*(old.cells_sha256 if old else ()), *selected.cells_sha256),
         facts_sha256=(*(old.facts_sha256 if old else ()), *selected.facts_sha256),

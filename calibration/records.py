@@ -123,6 +123,7 @@ class Evidence:
     notes: tuple[str, ...] = ()
     kernels: tuple[KernelShares, ...] = ()
     files: tuple[SourceFile, ...] = ()
+    num_bad: int = 0  # files that were left out
 
     def __add__(self, other: "Evidence") -> "Evidence":
         """Both together, in order."""
@@ -134,4 +135,5 @@ class Evidence:
             self.notes + other.notes,
             self.kernels + other.kernels,
             self.files + other.files,
+            self.num_bad + other.num_bad,
         )

@@ -29,7 +29,12 @@ def report_of(calibration: Calibration, identified: Identified) -> JsonObject:
         "parameters": parameters_of(calibration),
         "correlations": _correlations(calibration),
         "residuals": _residuals(calibration),
-        "warnings": [*calibration.findings, *warnings(plan, calibration.fitted, profile.kv_cache_tokens)],
+        "warnings": [
+            *([profile.misfit.sentence()] if profile.misfit else []),
+            *calibration.findings,
+            *warnings(plan, calibration.fitted, profile.kv_cache_tokens),
+        ],
+        "wider_reason": identified.wider or None,
         "fit": {
             "num_measurements": len(fit.observations),
             "num_concurrencies": len({q.group for q in plan.questions}),
@@ -42,6 +47,7 @@ def report_of(calibration: Calibration, identified: Identified) -> JsonObject:
             "value": calibration.fitted.tau.value,
             "log_sd": calibration.fitted.tau.log_sd,
             "num_concurrencies": calibration.fitted.tau.num_groups,
+            "before": plan.prior_tau.value,
         },
         "cross_validation": _cross_validation(calibration),
         "step_residual": _step_residual(calibration),
@@ -79,6 +85,7 @@ def report_of(calibration: Calibration, identified: Identified) -> JsonObject:
         "allreduce": plan.system.machine.allreduce.source if plan.system.parallel.tensor > 1 else None,
         "settings": dict(profile.settings),
         "refused": [{"source": r.source, "reason": r.reason} for r in calibration.selected.refused],
+        "files": {"given": calibration.num_files, "used": list(calibration.used_files)},
         "data": [dict(item) for item in profile.data],
         "notes": list(calibration.notes),
     }  # fmt: skip

@@ -1,9 +1,9 @@
-"""What a fitted cost model leaves unexplained of a baseline sweep, carried over to the steps of speculation.
+"""What a fitted cost model leaves unexplained of steps: one random field, for profiles and for the backtest.
 
 The baseline's own sweep is the cost of verifying as many tokens: where a step of C requests lies above the model, a
 step that verifies T = C rows will too. A cost can belong to the token rows of a step or to its sequences; in a baseline
-sweep both grow together, so the residual is the sum of two smooth random fields, one over each (docs/accuracy.md, eq.
-G1).
+sweep both grow together, so the residual is the sum of smooth random fields over each (docs/accuracy.md, eq. G1). A
+profile keeps it at powers of two (`knot_factor`), the backtest where a baseline was measured (`ResidualField`).
 """
 
 from dataclasses import dataclass
@@ -11,13 +11,16 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from hwmodel.residual import NUM_ROW_KNOTS, REQUEST_KNOTS, ROW_KNOTS
+
 Array = NDArray[np.float64]
 
 # Standard deviations and lengths of the fields, in ln(time) and ln(count): a few percent over a doubling, local humps
-# (algorithm switches, captured sizes) of the same size, and less for what belongs to sequences.
+# (algorithm switches, captured sizes) of the same size, and less for what belongs to sequences (scheduler, cache).
 _ROWS_SD, _ROWS_LENGTH = 0.03, 0.8
-_HUMP_SD, _HUMP_LENGTH = 0.035, 0.3
+_HUMPS_SD, _HUMPS_LENGTH = 0.035, 0.3
 _SEQUENCES_SD, _SEQUENCES_LENGTH = 0.02, 1.0
+_VARIANCE = _ROWS_SD**2 + _HUMPS_SD**2 + _SEQUENCES_SD**2
 _CONTEXT_SCALE_TOKENS, _CONTEXT_LENGTH = 4000.0, 1.2
 
 
@@ -49,20 +52,35 @@ class ResidualField:
     def sd(self, points: StepPoints) -> Array:
         """Standard deviation of ln(time) that the measured points leave at `points`."""
         cross = _covariance(points, self.measured)
-        prior = _ROWS_SD**2 + _HUMP_SD**2 + _SEQUENCES_SD**2
-        return np.asarray(np.sqrt(np.maximum(prior - np.sum((cross @ self.inverse) * cross, axis=1), 0.0)))
+        return np.asarray(np.sqrt(np.maximum(_VARIANCE - np.sum((cross @ self.inverse) * cross, axis=1), 0.0)))
+
+
+def knot_factor() -> Array:
+    """Factor of the field's covariance at the knots of rows, then of requests, for a variance of 1 in all."""
+    rows, requests = np.log(ROW_KNOTS), np.log(REQUEST_KNOTS)
+    factor = np.zeros((len(rows) + len(requests), len(rows) + len(requests)))
+    factor[:NUM_ROW_KNOTS, :NUM_ROW_KNOTS] = np.linalg.cholesky(_of_rows(rows, rows) / _VARIANCE)
+    factor[NUM_ROW_KNOTS:, NUM_ROW_KNOTS:] = np.linalg.cholesky(_of_sequences(requests, requests) / _VARIANCE)
+    return factor
 
 
 def _covariance(a: StepPoints, b: StepPoints) -> Array:
-    rows = _squared_distance(np.log(a.rows), np.log(b.rows))
-    sequences = _squared_distance(np.log(a.sequences), np.log(b.sequences))
+    rows = _of_rows(np.log(a.rows), np.log(b.rows))
+    sequences = _of_sequences(np.log(a.sequences), np.log(b.sequences))
     context = _squared_distance(*(np.log1p(x.context_tokens / _CONTEXT_SCALE_TOKENS) for x in (a, b)))
-    of_rows = _ROWS_SD**2 * np.exp(-0.5 * rows / _ROWS_LENGTH**2)
-    humps = _HUMP_SD**2 * np.exp(-0.5 * rows / _HUMP_LENGTH**2)
-    of_sequences = _SEQUENCES_SD**2 * np.exp(
-        -0.5 * sequences / _SEQUENCES_LENGTH**2 - 0.5 * context / _CONTEXT_LENGTH**2
-    )
-    return np.asarray(of_rows + humps + of_sequences)
+    return np.asarray(rows + sequences * np.exp(-0.5 * context / _CONTEXT_LENGTH**2))
+
+
+def _of_rows(a: Array, b: Array) -> Array:
+    """Covariance of what belongs to rows, between ln(rows) `a` and `b`."""
+    distance = _squared_distance(a, b)
+    smooth = _ROWS_SD**2 * np.exp(-0.5 * distance / _ROWS_LENGTH**2)
+    return np.asarray(smooth + _HUMPS_SD**2 * np.exp(-0.5 * distance / _HUMPS_LENGTH**2))
+
+
+def _of_sequences(a: Array, b: Array) -> Array:
+    """Covariance of what belongs to sequences at one context, between ln(sequences) `a` and `b`."""
+    return np.asarray(_SEQUENCES_SD**2 * np.exp(-0.5 * _squared_distance(a, b) / _SEQUENCES_LENGTH**2))
 
 
 def _squared_distance(a: Array, b: Array) -> Array:

@@ -26,6 +26,10 @@ from simulator.system import System
 _USUAL_NOISE, _USUAL_REQUESTS, _LEAST_NOISE, _MOST_NOISE = 0.02, 200.0, 0.01, 0.06
 _UNKNOWN_NOISE = 0.03
 _FLOOR_NOISE = 0.005  # the same server measured again differs by more, whatever the standard error says
+_REMEDY = (  # for a trace without annotations
+    ": give it as FILE@concurrency=N, or the share in a CSV with concurrency,allreduce_share"
+)
+_SAME_CACHE = 2.0  # factor between cache sizes up to which memory settings explain it
 _SPECULATES = 1.02  # tokens per step that no baseline has
 _ONE_USER = 0.8  # in flight on average: one user leaves gaps between requests; below, the server idles
 _LONGEST_S = 600.0
@@ -43,6 +47,7 @@ class Selected:
     kv_cache_tokens: float | None = None
     cells_sha256: list[str] = field(default_factory=list)
     facts_sha256: list[str] = field(default_factory=list)
+    used: list[str] = field(default_factory=list)  # sources of acceptance and cache sizes
 
 
 def select(
@@ -72,11 +77,13 @@ def select(
     for sources, text in (
         (untold, "whether requests drafted is not told; taken as the baseline"),
         (_unknown_models(system, evidence.cells), f"is that {system.shape.name}? its served name matches no card"),
+        (_other_versions(system, evidence.cells), "another engine version than the deployment states"),
         (repeated, "counted already; a measurement counts once"),
     ):
         if sources:
             more = f" and {len(sources) - 1} more" if len(sources) > 1 else ""
             chosen.notes.append(f"{sources[0]}{more}: {text}")
+    chosen.notes += _strange_cache(system, chosen.kv_cache_tokens)
     _take_facts(system, chosen, seen)
     chosen.acceptance = _pooled(chosen.acceptance)
     return chosen
@@ -88,6 +95,35 @@ def _unknown_models(system: System, cells: Sequence[MeasuredCell]) -> list[str]:
     known = {_plain(name.rsplit("-", 1)[0]) for name in model_names()}
     strange = {name for name in names if not _longest_start(_plain(name.rsplit("/", 1)[-1]), known)}
     return [f"{cell.source} ({cell.model[:60]})" for cell in cells if cell.model in strange and cell.model]
+
+
+def _strange_cache(system: System, logged_tokens: float | None) -> list[str]:
+    """A note where the server's KV cache is far from what this model leaves room for on this machine."""
+    held = capacity(system, 0).memory.kv_cache_tokens * system.parallel.data
+    if logged_tokens is None or held <= 0.0 or 1.0 / _SAME_CACHE <= logged_tokens / held <= _SAME_CACHE:
+        return []
+    return [
+        f"the server logged a KV cache of {logged_tokens:,.0f} tokens, the model expects {held:,.0f}: is it this"
+        " machine and model, with this gpu_memory_utilization?"
+    ]
+
+
+def _other_versions(system: System, cells: Sequence[MeasuredCell]) -> list[str]:
+    """Cells of another release than the deployment states: kernels, graphs and scheduling may differ."""
+    stated = system.deployment.engine.version
+    if stated is None:
+        return []
+    engine = system.deployment.engine.name
+    return [
+        f"{cell.source} ({engine} {cell.engine_version[:20]})"
+        for cell in cells
+        if cell.engine_version and cell.engine in (None, engine) and _release(cell.engine_version) != _release(stated)
+    ]
+
+
+def _release(version: str) -> list[str]:
+    """Major and minor number."""
+    return version.lstrip("vV").replace("+", ".").split(".")[:2]
 
 
 def cell_sha256(cell: MeasuredCell) -> str:
@@ -111,7 +147,7 @@ def _refusal(system: System, cell: MeasuredCell) -> str:
 
 def _unusable(cell: MeasuredCell, system: System) -> str:
     if cell.concurrency is None or cell.concurrency < _ONE_USER:
-        return "the source does not tell how many requests ran at once"
+        return "the source does not tell how many requests ran at once" + _REMEDY * (cell.allreduce_share is not None)
     if any(time is not None and not 0.0 < time < _LONGEST_S for time in (cell.tpot_s, cell.step_s)):
         return f"a time outside 0 to {_LONGEST_S:g} s"
     if slip := _slip_of_unit(cell, system):
@@ -179,8 +215,10 @@ def _take_cell(
     k = draft_tokens(cell)
     if cell.kv_cache_tokens and not k:
         chosen.kv_cache_tokens = cell.kv_cache_tokens
+        chosen.used.append(cell.source)
     if k and cell.acceptance is not None:
         chosen.acceptance.append(_counted(_method(cell, system), k, cell.acceptance))
+        chosen.used.append(cell.source)
     if cell.concurrency is None:
         return
     base = _asked(system, cell, k, draft_probability)

@@ -3,7 +3,7 @@
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from calibration.calibrate import Calibration
@@ -72,6 +72,9 @@ def calibrated(
     """The same, from evidence that was read already."""
     found = fitted(deployment, evidence, num_draws=num_draws, seed=seed)
     identified = identify(found.plan, found.fitted, deployment, found.profile, seed)
+    if found.profile.misfit is not None:
+        misfit = replace(found.profile.misfit, widening=identified.widening)
+        found = replace(found, profile=replace(found.profile, misfit=misfit))
     old = deployment.profile
     inputs = {
         "deployment": deployment.to_dict(),

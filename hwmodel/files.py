@@ -1,10 +1,14 @@
-"""Files that users name, opened without waiting: a pipe or a device would keep a command from ever answering."""
+"""Files that users name, opened without waiting and read within bounds: a pipe or a device, or an endless file, would
+keep a command from ever answering.
+"""
 
 import errno
 import os
 import stat
 from pathlib import Path
 from typing import BinaryIO
+
+from hwmodel.errors import InputError
 
 # Without it, opening a named pipe waits for its writer. Windows has neither the flag nor such files.
 _NO_WAITING = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
@@ -26,3 +30,19 @@ def open_regular(path: str | Path) -> BinaryIO:
     except BaseException:
         os.close(descriptor)
         raise
+
+
+def read_bounded(path: str | Path, max_bytes: int, *, unreadable: str, too_large: str) -> bytes:
+    """All bytes of the regular file at *path*.
+
+    `InputError` with the text `unreadable`, whose "{reason}" is filled in, or `too_large` beyond *max_bytes*.
+    """
+    try:
+        with open_regular(path) as file:
+            content = file.read(max_bytes + 1)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(unreadable.replace("{reason}", str(reason))) from None
+    if len(content) > max_bytes:
+        raise InputError(too_large)
+    return content

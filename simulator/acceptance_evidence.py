@@ -6,6 +6,7 @@ from math import ceil
 
 import numpy as np
 
+from hwmodel.drafters import NGRAM_METHODS
 from hwmodel.errors import InputError
 from hwmodel.records import dataclass
 from simulator.acceptance_replay import Counted, Replayed, read_replay
@@ -165,8 +166,27 @@ def _from_replay(path: str, speculation: Speculation, workload: Workload, draft_
     counted = read_replay(path, draft_length or speculation.num_speculative_tokens)
     if not counted.drafts and speculation.method not in LOOKUP_METHODS:
         raise InputError(f"speculation.acceptance.replay: no draft in '{short(path)}', allowed: at least one")
+    _refuse_other_method(counted, speculation, path)
     notes = tuple(_differences(counted, speculation, workload))
+    if (draft_length or speculation.num_speculative_tokens or 0) > len(counted.survivors):
+        notes += (
+            f"the replay counted drafts of up to {len(counted.survivors)} tokens; acceptance of further ones is held at"
+            " its last value: replay with a larger -k",
+        )
     return replace(_from_counted(counted, workload), replay=path, notes=notes)
+
+
+def _refuse_other_method(counted: Counted, speculation: Speculation, path: str) -> None:
+    """InputError where the replay is of a method that drafts from something else: its counts say nothing here."""
+    theirs, ours = (counted.replayed or Replayed()).method, speculation.method
+    same_search = theirs in NGRAM_METHODS and ours in NGRAM_METHODS
+    if theirs in (None, ours) or ours == "none" or same_search:
+        return
+    raise InputError(
+        f"speculation.acceptance.replay: '{short(path)}' is a replay of {short(theirs or '')}, the deployment drafts"
+        f" with {ours}; allowed: a replay of {ours}, --method {short(theirs or '')} with --set"
+        " speculation.acceptance.replay=FILE, or no acceptance"
+    )
 
 
 def _differences(counted: Counted, speculation: Speculation, workload: Workload) -> Iterator[str]:

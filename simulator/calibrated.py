@@ -81,7 +81,12 @@ def calibrated_knowledge(deployment: Deployment, profile: Profile) -> Knowledge:
     speculation, more = _speculation(deployment, profile, match)
     files = len(profile.data)
     source = f"{files} file{'' if files == 1 else 's'}" if files else "[[measured]] facts"
-    notes += (*more, *_stale(profile, joint, match), f"parameters from a profile of {profile.created[:10]} ({source})")
+    notes += (
+        *more,
+        *_misfit(profile, match),
+        *_stale(profile, joint, match),
+        f"parameters from a profile of {profile.created[:10]} ({source})",
+    )
     logged = logged_kv_cache_tokens(system)
     measured = profile.kv_cache_tokens if match.everything else None
     return Knowledge(system, speculation, joint, agree, logged or measured, notes)
@@ -255,6 +260,12 @@ def _narrowed(
     linear = np.sqrt(np.sum((jacobian @ joint.factor) ** 2, axis=1))
     kept = np.minimum(spread / np.maximum(linear, 1e-9), 1.0)
     return replace(joint, at_mode=at_mode, jacobian=jacobian, noise=noise, kept=kept), agree
+
+
+def _misfit(profile: Profile, match: _Match) -> tuple[str, ...]:
+    """What the measurements missed, where the error that follows from it holds."""
+    holds = profile.misfit is not None and match.everything and match.version
+    return (profile.misfit.sentence(),) if profile.misfit is not None and holds else ()
 
 
 def _stale(profile: Profile, joint: Posterior, match: _Match) -> tuple[str, ...]:

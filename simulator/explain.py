@@ -217,7 +217,7 @@ def conflict_notes(study: Study) -> list[str]:
     moved = [
         f"{prior.name} ({z:+.1f})"
         for prior, z in zip(study.system.priors.priors, study.posterior.mode, strict=True)
-        if abs(z) > _SURPRISE
+        if abs(z) > _SURPRISE and prior.name != "model_error"
     ]
     if moved:
         notes.append(

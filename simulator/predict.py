@@ -137,7 +137,14 @@ def whatif(
         "num_draws": num_draws,
         "seed": seed,
     }
-    return WhatIf(inputs, tuple(rows))
+    return WhatIf(inputs, tuple(rows), _misfit_notes(deployment, rows))
+
+
+def _misfit_notes(deployment: Deployment, rows: Sequence[WhatIfRow]) -> tuple[str, ...]:
+    """What the profile's measurements missed, where that holds for a row."""
+    misfit = deployment.profile.misfit if deployment.profile else None
+    said = {note for row in rows if row.prediction for note in row.prediction.notes}
+    return (misfit.sentence(),) if misfit and misfit.sentence() in said else ()
 
 
 def _toml(value: Any) -> str:

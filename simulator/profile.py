@@ -15,10 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hwmodel.errors import InputError
-from hwmodel.files import open_regular
+from hwmodel.files import read_bounded
 from hwmodel.residual import NUM_LOG_FACTORS
 from simulator.deployment.keys import short
 from simulator.json_table import JsonTable
+from simulator.misfit import Misfit, misfit_of
 from simulator.parameters import Prior
 
 Array = NDArray[np.float64]
@@ -109,6 +110,7 @@ class Profile:
     acceptance: tuple[PooledAcceptance, ...] = ()
     curve: MeasuredCurve | None = None
     kv_cache_tokens: float | None = None
+    misfit: Misfit | None = None  # where the model error had to be raised
     data: tuple[Mapping[str, str], ...] = ()  # files: path, format, sha256
     cells_sha256: tuple[str, ...] = ()
     facts_sha256: tuple[str, ...] = ()
@@ -135,6 +137,7 @@ class Profile:
             "acceptance": [asdict(counted) for counted in self.acceptance],
             "curve": None if self.curve is None else asdict(self.curve),
             "kv_cache_tokens": self.kv_cache_tokens,
+            "misfit": None if self.misfit is None else asdict(self.misfit),
             "cells_sha256": list(self.cells_sha256),
             "facts_sha256": list(self.facts_sha256),
         }
@@ -143,14 +146,12 @@ class Profile:
 def read_profile(path: str | Path) -> Profile:
     """The profile in a file; `InputError` in one line where it is none."""
     shown = short(str(path), 200)
-    try:
-        with open_regular(path) as file:
-            content = file.read(_MAX_BYTES + 1)
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise InputError(f"profile {shown}: cannot be read: {reason}; allowed: {_ALLOWED}") from None
-    if len(content) > _MAX_BYTES:
-        raise InputError(f"profile {shown}: larger than {_MAX_BYTES} bytes; allowed: {_ALLOWED}")
+    content = read_bounded(
+        path,
+        _MAX_BYTES,
+        unreadable=f"profile {shown}: cannot be read: {{reason}}; allowed: {_ALLOWED}",
+        too_large=f"profile {shown}: larger than {_MAX_BYTES} bytes; allowed: {_ALLOWED}",
+    )
     try:
         document = json.loads(content)
     except (ValueError, RecursionError):
@@ -189,6 +190,7 @@ def parse_profile(document: Any, sha256: str = "") -> Profile:
         acceptance=tuple(_acceptance(item) for item in tree.items("acceptance")),
         curve=None if tree.get("curve") is None else _curve(tree.table("curve")),
         kv_cache_tokens=tree.optional("kv_cache_tokens", 1.0, 1e12),
+        misfit=None if tree.get("misfit") is None else misfit_of(tree.table("misfit")),
         data=tuple(item.texts() for item in tree.items("data")),
         cells_sha256=tree.words("cells_sha256"),
         facts_sha256=tree.words("facts_sha256"),

@@ -28,6 +28,25 @@ def leading_number(text: str) -> float | None:
     return value if value <= _LARGEST else None
 
 
+def fault_of(text: str) -> str | None:
+    """Why a cell that should hold a quantity cannot: infinite, not a number, negative, or too large; else None.
+
+    >>> fault_of("-2"), fault_of("1e400"), fault_of("nan"), fault_of("~1K"), fault_of("-")
+    ('negative', 'too large', 'not a number', None, None)
+    """
+    cell = text.strip().lower().lstrip("~<>=≈≤≥± ")
+    if re.match(r"[+-]?inf(inity)?\b", cell):
+        return "infinite"
+    if re.match(r"[+-]?nan\b", cell):
+        return "not a number"
+    if re.match(r"[-\u2212\u2013]\s*\.?\d", cell):
+        return "negative"
+    match = _LEADING_NUMBER.match(text)
+    if match and (leading_number(text) is None or re.match(r"[eE][+-]?\d", text[match.end() :])):
+        return "too large"
+    return None
+
+
 def says_nothing(text: str) -> bool:
     """Whether a cell is blank, or a word for blank.
 

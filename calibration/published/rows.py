@@ -10,10 +10,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from calibration.published.cells import leading_number, length_of, survival_rates
+from calibration.published.cells import fault_of, leading_number, length_of, survival_rates
 from calibration.published.metrics import decode_step_s, oriented_ratio
 from hwmodel.errors import InputError
-from hwmodel.files import open_regular
+from hwmodel.files import read_bounded
 from hwmodel.units import MS
 from simulator.deployment.keys import short
 
@@ -53,6 +53,11 @@ _OTHERS = (
     "skip_reason",
     "role",
 )
+_ABOVE_ZERO = ("gpu_count", "tp", "dp", "dcp", "baseline", "spec", "baseline_step_ms", "speedup")
+_QUANTITIES = (
+    *("k", "concurrency", "mean_accepted_len", "input_len", "output_len", "context_len", "sglang_topk"),
+    *_ABOVE_ZERO,
+)
 _MAX_BYTES = 50_000_000
 _MAX_ROWS = 50_000
 _MAX_CELL_CHARS = 20_000
@@ -80,6 +85,7 @@ class PublishedRow:
     baseline_step_s: float | None
     mean_accepted_length: float | None  # tokens a drafted step, bonus included
     survival: tuple[float, ...]  # unconditional acceptance by position, where the source gives it
+    fault: str | None = None  # a cell that cannot be what its column says
 
     @property
     def group(self) -> tuple[str, ...]:
@@ -95,14 +101,12 @@ def read_published(path: str) -> list[PublishedRow]:
 def csv_records(path: str, what: str) -> "csv.DictReader[str]":
     """The records of a CSV file of bounded size; `what` is what errors call such files."""
     shown = short(path, _SHOWN_PATH)
-    try:
-        with open_regular(path) as file:
-            data = file.read(_MAX_BYTES + 1)
-    except (OSError, ValueError) as problem:
-        reason = getattr(problem, "strerror", None) or problem
-        raise InputError(f"{what}: '{shown}' cannot be read: {reason}, allowed: a CSV file") from None
-    if len(data) > _MAX_BYTES:
-        raise InputError(f"{what}: '{shown}' is over {_MAX_BYTES} bytes, allowed: a table of measurements")
+    data = read_bounded(
+        path,
+        _MAX_BYTES,
+        unreadable=f"{what}: '{shown}' cannot be read: {{reason}}, allowed: a CSV file",
+        too_large=f"{what}: '{shown}' is over {_MAX_BYTES} bytes, allowed: a table of measurements",
+    )
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
@@ -158,7 +162,19 @@ def _row(line: int, record: Mapping[str, Any]) -> PublishedRow:
         baseline_step_s=_baseline_step_s(text["metric"], number, requests),
         mean_accepted_length=length if length and length >= 1.0 else None,
         survival=survival,
+        fault=_fault(text, number),
     )
+
+
+def _fault(text: Mapping[str, str], number: Mapping[str, float | None]) -> str | None:
+    """The first cell that no server can have, in words."""
+    for name in _QUANTITIES:
+        fault = fault_of(text[name])
+        if fault is None and name in _ABOVE_ZERO and number[name] == 0.0:
+            fault = "zero"
+        if fault is not None:
+            return f"{name} is {fault}: '{short(text[name])}'"
+    return None
 
 
 def _cell(value: Any) -> str:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from calibration.readers.values import shown
+from calibration.readers.values import number, shown
 from hwmodel.errors import InputError
 from hwmodel.files import open_regular
 from hwmodel.units import GB, MB
@@ -21,6 +21,7 @@ MAX_TEXT_BYTES = int(256 * MB)  # a day of logs, or a detailed benchmark of ten 
 MAX_TRACE_BYTES = int(16 * GB)  # unpacked; eight ranks of a long profile are 4 GB
 HEAD_BYTES = int(1 * MB)
 _MAX_FILES = 10_000
+_STATED, _MOST_REQUESTS = "@concurrency=", 100_000
 _MAX_DEPTH = 12
 _GZIP = b"\x1f\x8b"
 _BLOCK = 1 << 20
@@ -33,6 +34,22 @@ class FoundFile:
 
     path: str
     folder: str | None = None
+    concurrency: float | None = None  # that the user states
+
+
+def stated_concurrency(path: str) -> tuple[str, float | None]:
+    """The path of `trace.json@concurrency=8` and the concurrency that it states; a file of that very name is itself.
+
+    >>> stated_concurrency("run/trace.json@concurrency=8"), stated_concurrency("trace.json")
+    (('run/trace.json', 8.0), ('trace.json', None))
+    """
+    name, mark, value = path.rpartition(_STATED)
+    if not mark or os.path.lexists(path):
+        return path, None
+    stated = number(value)
+    if not name or stated is None or not 1 <= stated <= _MOST_REQUESTS:
+        raise InputError(f"{shown(path)}: got {_STATED}{shown(value)}; allowed: 1 to {_MOST_REQUESTS:,}")
+    return name, stated
 
 
 def expand(paths: list[str]) -> list[FoundFile]:
@@ -108,8 +125,8 @@ def decode(data: bytes, path: str) -> str:
     return data.decode("utf-8-sig", errors="replace")
 
 
-def sha256_of(path: str) -> str:
-    """Hash of the bytes on disk, packed as they are."""
+def sha256_of(path: str, allowed: str = "a file or folder of measurements") -> str:
+    """Hash of the bytes on disk, packed as they are; `allowed` is what an error says should be there."""
     digest = hashlib.sha256()
     try:
         with open_regular(path) as file:
@@ -117,5 +134,5 @@ def sha256_of(path: str) -> str:
                 digest.update(block)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise InputError(f"cannot read {shown(path)}: {reason}; allowed: a file or folder of measurements") from error
+        raise InputError(f"cannot read {shown(path)}: {reason}; allowed: {allowed}") from error
     return digest.hexdigest()

@@ -6,7 +6,7 @@ of a sweep, traces of several ranks, AIPerf's summary with its request records.
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from calibration.readers import (
@@ -22,7 +22,15 @@ from calibration.readers import (
     vllm_metrics,
 )
 from calibration.readers.collectives import read_collectives
-from calibration.readers.files import FoundFile, decode, expand, head_of, sha256_of, text_of
+from calibration.readers.files import (
+    FoundFile,
+    decode,
+    expand,
+    head_of,
+    sha256_of,
+    stated_concurrency,
+    text_of,
+)
 from calibration.readers.metrics_pairs import windows_of
 from calibration.readers.prometheus_text import Scrape, scrapes_of
 from calibration.readers.trace_events import Trace, read_trace
@@ -77,7 +85,8 @@ def _found(paths: Sequence[str | os.PathLike[str]], collected: _Collected, *, sk
     found: list[FoundFile] = []
     for path in paths:
         try:
-            inside = expand([os.fspath(path)])
+            named, concurrency = stated_concurrency(os.fspath(path))
+            inside = [replace(item, concurrency=concurrency) for item in expand([named])]
             if not inside:
                 raise InputError(f"{shown(os.fspath(path))}: an empty folder; allowed: a folder of measurements")
             found += inside
@@ -90,7 +99,7 @@ def _bad(path: str, error: InputError, collected: _Collected, *, skip_bad: bool)
     if not skip_bad:
         raise error
     collected.bad.append((path, error))
-    collected.evidence += Evidence(refused=(Refused(path, f"the file was left out: {error}"),))
+    collected.evidence += Evidence(refused=(Refused(path, f"the file was left out: {error}"),), num_bad=1)
 
 
 def _collect(found: FoundFile, collected: _Collected) -> None:
@@ -101,19 +110,25 @@ def _collect(found: FoundFile, collected: _Collected) -> None:
         note = f"{path} is the same file as {collected.hashes[digest]}: counted once"
         collected.evidence += Evidence(notes=(note,))
         return
-    name = _collect_trace(path, collected) or _collect_text(path, collected)
+    name = _collect_trace(found, collected)
+    if name is None and found.concurrency is not None and found.folder is None:
+        raise InputError(
+            f"{shown(path)}@concurrency: a file that tells its loads itself; allowed: for a profiler trace"
+        )
+    name = name or _collect_text(path, collected)
     collected.hashes[digest] = path
     collected.evidence += Evidence(files=(SourceFile(path, name, digest),))
 
 
-def _collect_trace(path: str, collected: _Collected) -> str | None:
-    """The trace at `path`, streamed; None where it is none."""
+def _collect_trace(found: FoundFile, collected: _Collected) -> str | None:
+    """The trace, streamed; None where the file is none."""
+    path = found.path
     head = head_of(path)
     if not head.strip():
         raise InputError(f"{shown(path)}: an empty file; allowed: a file that a tool wrote")
     if not detect.is_trace_head(decode(head, path)):
         return None
-    collected.traces.append(read_trace(path))
+    collected.traces.append(replace(read_trace(path), stated_requests=found.concurrency))
     return detect.TRACE
 
 
@@ -224,4 +239,5 @@ def _fewer_refusals(evidence: Evidence) -> Evidence:
         evidence.notes,
         evidence.kernels,
         evidence.files,
+        evidence.num_bad,
     )

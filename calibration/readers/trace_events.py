@@ -50,6 +50,7 @@ class Trace:
     cpu_marks: list[Interval] = field(default_factory=list)
     launches: dict[int, float] = field(default_factory=dict)  # correlation -> time of the launch
     cut_short: bool = False
+    stated_requests: float | None = None  # by the user, for a trace that does not tell
 
 
 def is_trace(head: str) -> bool:

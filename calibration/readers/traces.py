@@ -2,8 +2,8 @@
 
 Only kernels on GPU streams count; CPU-side operator events of the same names do not. What runs at the same time on
 several streams is counted once. Steps are told by the engine's annotations (`execute_context_0(0)_generation_4(4)` in
-vLLM, `step[DECODE bs=4]` in SGLang); steps with prefill are left out. The profiler stretches the time between kernels,
-not the kernels: shares of busy time are used, step times are not.
+vLLM, `step[DECODE bs=4]` in SGLang), else by a record_function with a batch size; steps with prefill are left out. The
+profiler stretches the time between kernels, not the kernels: shares of busy time are used, step times are not.
 """
 
 import bisect
@@ -19,6 +19,10 @@ from calibration.records import Evidence, KernelShares, MeasuredCell, Refused
 
 _VLLM = re.compile(r"execute_(?:context|new)_(\d+)(?:\((\d+)\))?_(?:generation|cached)_(\d+)(?:\((\d+)\))?")
 _SGLANG = re.compile(r"step\[(\w+)\b(?:[^\]]*\bbs=(\d+))?")
+# A record_function of one's own around a step: "decode bs=8", "forward (batch_size: 16)", "step num_reqs_4".
+_OWN_STEP = re.compile(r"decode|forward|execute|step|iteration|generat", re.IGNORECASE)
+_OWN_LOAD = re.compile(r"(?:\bbs|batch(?:[_ ]?size)?|num_(?:reqs|requests|seqs))\s*[=:_ ]\s*(\d+)", re.IGNORECASE)
+_OWN_PREFILL = re.compile(r"prefill|extend|prompt", re.IGNORECASE)
 _MIN_STEPS = 3
 _PREFILL_FACTOR = 3.0  # without annotations: a step this much busier than the median has prefill in it
 _SHARE_NOISE = 0.05  # relative, of a share over some steps on some ranks
@@ -84,7 +88,7 @@ def _read_run(group: Sequence[Trace], source: str) -> Evidence:
         found, marked = _decode_steps(trace)
         annotated = annotated and marked
         by_load: dict[tuple[float | None, float | None], list[_Step]] = {}
-        for step in found:
+        for step in (_as_stated(step, trace.stated_requests) for step in found):
             by_load.setdefault((step.requests, step.tokens), []).append(step)
         for load, items in by_load.items():
             steps.setdefault(load, []).append(items)
@@ -97,6 +101,11 @@ def _read_run(group: Sequence[Trace], source: str) -> Evidence:
     for (requests, tokens), ranks in sorted(usable.items(), key=lambda item: -sum(map(len, item[1]))):
         evidence += _shares(ranks, (requests, tokens), source, _notes(group, annotated))
     return evidence
+
+
+def _as_stated(step: _Step, requests: float | None) -> _Step:
+    """A step whose trace does not tell its load, with that which the user states."""
+    return step if step.requests is not None or requests is None else replace(step, requests=requests)
 
 
 def _notes(group: Sequence[Trace], annotated: bool) -> tuple[str, ...]:
@@ -182,9 +191,10 @@ def _decode_steps(trace: Trace) -> tuple[list[_Step], bool]:
 
 def _marks(trace: Trace, kernels: Sequence[Interval]) -> list[Interval]:
     """Step annotations in GPU time: as the profiler projected them, else by the launches inside the CPU's."""
-    on_gpu = [mark for mark in trace.gpu_marks if _is_step(mark.name)]
-    if not on_gpu:
-        on_gpu = _projected([mark for mark in trace.cpu_marks if _is_step(mark.name)], trace, kernels)
+    on_gpu: list[Interval] = []
+    for is_step in (_is_step, _is_own_step):
+        on_gpu = on_gpu or [mark for mark in trace.gpu_marks if is_step(mark.name)]
+        on_gpu = on_gpu or _projected([mark for mark in trace.cpu_marks if is_step(mark.name)], trace, kernels)
     return _once_per_step(sorted(on_gpu, key=lambda item: item.start_s))
 
 
@@ -218,12 +228,19 @@ def _is_step(name: str) -> bool:
     return bool(_VLLM.search(name) or _SGLANG.search(name))
 
 
+def _is_own_step(name: str) -> bool:
+    return bool(_OWN_STEP.search(name) and _OWN_LOAD.search(name))
+
+
 def _load(name: str) -> tuple[float | None, float | None, bool]:
     """(decoding requests, their scheduled tokens, whether prompts are processed too) of an annotation."""
     if found := _VLLM.search(name):
         tokens = float(found[4]) if found[4] else None
         return float(found[3]), tokens, int(found[1]) > 0
     found = _SGLANG.search(name)
+    own = _OWN_LOAD.search(name)
+    if not found and own:
+        return float(own[1]), None, bool(_OWN_PREFILL.search(name))
     mode = found[1].upper() if found else ""
     requests = float(found[2]) if found and found[2] else None
     return requests, requests if mode == "DECODE" else None, mode not in ("DECODE", "TARGET_VERIFY")

@@ -26,7 +26,7 @@ _NO_STEPS = "no decode step: every output has fewer than two tokens"
 _ONE_REQUEST = "one request only: the interval is over parts of it and says nothing about other requests"
 
 
-def report(counted: Counted, seed: int) -> dict[str, Any]:
+def report(counted: Counted, seed: int, max_model_len: int | None = None) -> dict[str, Any]:
     """Results by k, what was replayed, and warnings, as plain values."""
     recorded = counted.recorded
     resamples = _resampling(counted.tallies[0], np.random.default_rng(seed))
@@ -37,7 +37,7 @@ def report(counted: Counted, seed: int) -> dict[str, Any]:
         "prompt_tokens": recorded.prompt_tokens,
         "requests_without_prompt": recorded.without_prompt,
         "longest_context_tokens": recorded.longest_context,
-        "warnings": warnings(recorded),
+        "warnings": [*_limits(recorded, max_model_len), *warnings(recorded)],
     }
 
 
@@ -59,6 +59,19 @@ def warnings(recorded: Recorded) -> list[str]:
         found.append(
             f"{recorded.sampled} of {recorded.requests} outputs were sampled at a temperature above 0: the replay is "
             "still right on average (a copied token is accepted as often as it is sampled), for that temperature only"
+        )
+    return found
+
+
+def _limits(recorded: Recorded, max_model_len: int | None) -> list[str]:
+    """What an engine with that limit would not have served."""
+    found = []
+    if recorded.too_long:
+        found.append(f"{recorded.too_long} requests whose prompt alone reaches --max-model-len are left out")
+    if recorded.cut:
+        found.append(
+            f"{recorded.cut} of {recorded.requests} outputs are longer than --max-model-len {max_model_len} allows and"
+            " end there, as in an engine with that limit: is it the one that is asked about?"
         )
     return found
 

@@ -1,7 +1,7 @@
 """A replay from recordings to counts: every k in one pass over the data."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
@@ -32,6 +32,20 @@ class Recorded:
     sampled: int = 0  # at a temperature above 0
     undraftable: dict[str, int] = field(default_factory=dict)  # by the parameter that keeps them from drafting
     longest_context: int = 0
+    cut: int = 0  # outputs that end at the engine's limit
+    too_long: int = 0  # prompts that the engine would refuse
+
+    def within(self, recordings: Iterable[Recording], max_model_len: int | None) -> Iterator[Recording]:
+        """The recordings as an engine with that limit would have served them."""
+        for item in recordings:
+            room = None if max_model_len is None else max_model_len - len(item.prompt)
+            if room is None or len(item.output) <= room:
+                yield item
+            elif room < 1:
+                self.too_long += 1
+            else:
+                self.cut += 1
+                yield replace(item, output=item.output[:room])
 
     def passing(self, recordings: Iterable[Recording]) -> Iterator[Recording]:
         """The same recordings, counted."""
@@ -72,7 +86,8 @@ def replay(recordings: Iterable[Recording], settings: Settings) -> Counted:
     """
     recorded = Recorded()
     tallies = tuple(Tally(k) for k in settings.lengths)
-    for batch, drafts in _drafted(recorded.passing(recordings), settings):
+    served = recorded.within(recordings, settings.rules.max_model_len)
+    for batch, drafts in _drafted(recorded.passing(served), settings):
         if not len(batch.token):
             continue
         bins, room = context_bins(batch), settings.rules.room(batch)

@@ -38,11 +38,20 @@ def replay_files(paths: Sequence[str], reading: Reading, options: Options) -> di
     """The result of `draftcast replay`: `inputs`, `results` by k, what was replayed, `warnings` and `notes`."""
     settings, inputs, notes = _settings(options)
     counted = replay(reading.recordings(paths), settings)
+    if counted.recorded.too_long and not counted.recorded.requests:
+        raise InputError(
+            f"--max-model-len: got {options.max_model_len}, but every prompt is as long; allowed: the limit of the"
+            " engine that is asked about"
+        )
     if not counted.recorded.requests:
         noticed = "; ".join(reading.notes()) or "the files are empty"
         raise InputError(f"no recorded output in {len(paths)} file(s): {noticed}; allowed: at least one request")
     notes += tuple(reading.notes()) + _undrafted(counted, settings)
-    return {"inputs": {"files": list(paths), **inputs}, **report(counted, options.seed), "notes": list(notes)}
+    return {
+        "inputs": {"files": list(paths), **inputs},
+        **report(counted, options.seed, options.max_model_len),
+        "notes": list(notes),
+    }
 
 
 def _settings(options: Options) -> tuple[Settings, dict[str, Any], tuple[str, ...]]:

@@ -20,14 +20,17 @@ def command(
     """Model parameters fitted to measurements, with uncertainty, and what would narrow it.
 
     Takes nccl-tests, vllm bench, GuideLLM, AIPerf and SGLang results, /metrics, logs, traces and CSV tables, and the
-    file's own [[measured]] facts. With --profile the fit continues an earlier one. DEPLOYMENT is a TOML file, or a
+    file's own [[measured]] facts. A trace that does not tell its load is given as
+    FILE@concurrency=N. With --profile the fit continues an earlier one. DEPLOYMENT is a TOML file, or a
     launch.
     """
+    from calibration.readers.files import stated_concurrency
     from calibration.session import calibrate
     from simulator.files import check_outputs
 
     paths = (*data, *more_data)
-    check_outputs({"output": output}, [request.source, *paths, *([request.profile] if request.profile else [])])
+    named = [stated_concurrency(path)[0] for path in paths]
+    check_outputs({"output": output}, [request.source, *named, *([request.profile] if request.profile else [])])
     options = {"num_draws": request.num_draws, "seed": request.seed}
     result = calibrate(request.load(), paths, skip_bad=skip_bad, **options)
     if output is not None:

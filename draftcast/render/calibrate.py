@@ -32,13 +32,17 @@ def render(result: Mapping[str, Any], page: Page) -> None:
 
 
 def _headline(result: Mapping[str, Any], page: Page) -> None:
-    fit = result["fit"]
+    fit, files = result["fit"], result["files"]
+    if files["given"] and not files["used"]:
+        page.headline(f"0 of {counted(files['given'], 'file')} used: nothing below comes from the data that was given.")
     told = [name for name, p in result["parameters"].items() if _left(p) < _TOLD]
     page.headline(
         f"{counted(fit['num_measurements'], 'measurement')} at {counted(fit['num_concurrencies'], 'load')} tell"
         f" {len(told)} of {len(result['parameters'])} parameters;"
         f" the model error is {share(result['model_error']['value'])}."
     )
+    if 0 < len(files["used"]) < files["given"]:
+        page.text(f"{len(files['used'])} of {files['given']} files used; the others: Not used, and the notes.")
     extras = [f"acceptance of {a['method']} k={a['num_speculative_tokens']}: {significant(a['drafts'])} drafts"
               for a in result["acceptance"]]  # fmt: skip
     if result["kv_cache_tokens"]:
@@ -135,12 +139,20 @@ def _amount(quantity: str, value: float) -> str:
 def _model_error(result: Mapping[str, Any], page: Page) -> None:
     crossed, tau = result["cross_validation"], result["model_error"]
     if crossed["inside_90"] is None:
-        page.text(f"Model error {share(tau['value'])}, as before any measurement: {crossed['reason']}.")
+        page.text(
+            f"Model error {share(tau['value'])}, {_of_priors(tau)}; nothing can be left out: {crossed['reason']}."
+        )
         return
     page.text(
         f"Leaving out one concurrency at a time: {share(crossed['inside_90'])} of {crossed['num_measurements']}"
         f" lie in their 90 % interval, error {share(crossed['rms_error'])}; model error {share(tau['value'])}"
-        + (" (estimated from this)." if tau["num_concurrencies"] else " (the prior's: too few loads).")
+        + f", {_of_priors(tau)}."
+    )
+
+
+def _of_priors(tau: Mapping[str, Any]) -> str:
+    return (
+        f"{share(tau['before'])} before the measurements" if tau["num_concurrencies"] else "nothing was measured of it"
     )
 
 
@@ -165,6 +177,8 @@ def _measurements(result: Mapping[str, Any], page: Page) -> None:
     parts = ", ".join(f"{_WORDS[name]} {_percent(value)}" for name, value in result["log_speedup_sd"].items())
     before = result["measurements"][0]["log_speedup_sd_before"]
     page.text(f"The speedup is known to +- {_percent(before)} (one standard deviation, mean over the loads): {parts}.")
+    if result["wider_reason"]:
+        page.text(f"Wider than before: {result['wider_reason']}.")
     rows = [
         (
             f"+- {_percent(item['log_speedup_sd_after'])}",

@@ -4,14 +4,17 @@ import functools
 from dataclasses import replace
 
 import numpy as np
+import pytest
 from measured import measured_cells
 from profiles import BOX, box
 
 from calibration.calibrate import Calibration, calibrate
 from calibration.misfit import warnings
 from calibration.records import Evidence, MeasuredCell
+from simulator.closed_form import Cell
 from simulator.deployment import Deployment, load_deployment
 from simulator.deployment.load import with_profile
+from simulator.study import build_study
 
 
 def fitted(*cells: MeasuredCell, deployment: Deployment | None = None) -> Calibration:
@@ -40,6 +43,49 @@ def test_an_outlier_is_named_with_its_source_and_weight() -> None:
     text = said(fitted(*cells))
     assert "odd.json" in text
     assert "of its weight: measure it again" in text
+
+
+@pytest.mark.parametrize(
+    ("loads", "times", "from_priors"),
+    [((8,), (5.0,), True), ((1, 8), (1.0, 6.0), None), ((1, 8, 64), (0.7, 4.0, 0.5), False)],
+)
+def test_few_loads_that_the_model_cannot_explain_widen_the_answer_and_say_what_missed(
+    loads: tuple[int, ...], times: tuple[float, ...], from_priors: bool | None
+) -> None:
+    cells = measured_cells(box(), loads=loads)
+    wrong = [replace(c, tpot_s=t * (c.tpot_s or 0.0)) for c, t in zip(cells, times, strict=True)]
+    fine, found = fitted(*cells), fitted(*wrong)
+    assert fine.profile.misfit is None
+    misfit = found.profile.misfit
+    assert misfit is not None
+    assert misfit.num_inside < misfit.num_measurements == len(loads)
+    assert from_priors is None or misfit.from_priors is from_priors
+    assert misfit.found_error > 3.0 * misfit.usual_error
+    assert width(found) > 2.0 * width(fine)
+
+
+def width(found: Calibration) -> float:
+    """Width of the 90 % interval of ln(speedup) at 8 requests."""
+    study = build_study(with_profile(box(), found.profile), k_max=3, num_draws=500)
+    low, high = np.quantile(np.log(study.speedup_draws([Cell(3, 8)])), [0.05, 0.95])
+    return float(high - low)
+
+
+def test_the_worse_three_loads_fit_the_wider_the_answer() -> None:
+    cells = measured_cells(box(), loads=(1, 8, 64))
+    widths = []
+    for times in (1.0, 1.5, 2.2, 4.0):
+        worse = replace(cells[1], tpot_s=times * (cells[1].tpot_s or 0.0))
+        widths.append(width(fitted(cells[0], worse, cells[2])))
+    assert widths == sorted(widths)
+    assert widths[-1] > 3.0 * widths[0]
+
+
+def test_two_loads_are_no_cliff() -> None:
+    cells = measured_cells(box(), loads=(4, 16), factor=lambda rows: 3.0 if rows > 8 else 1.0)
+    found = fitted(*cells)
+    assert found.fitted.cliff is None
+    assert found.profile.misfit is not None
 
 
 def test_a_cliff_names_its_rows_and_what_to_check() -> None:

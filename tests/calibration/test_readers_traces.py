@@ -220,3 +220,42 @@ def test_a_damaged_archive_is_one_line(tmp_path):
     with pytest.raises(InputError, match="damaged or cut gzip file") as caught:
         read_evidence([path])
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["decode bs=8", "my_forward (batch_size: 8)", "step num_reqs_8"])
+def test_a_batch_size_in_ones_own_annotation_is_the_load(tmp_path, name):
+    cell = _cell(tmp_path, _steps(name=name, allreduce_us=40.0))
+    assert (cell.concurrency, cell.allreduce_share) == (8, pytest.approx(0.4))
+
+
+def test_steps_of_ones_own_with_prompts_are_left_out(tmp_path):
+    events = _steps(name="decode bs=8") + [
+        event for index in range(4) for event in _step(2000.0 + 200.0 * index, "forward prefill bs=8", 10.0)
+    ]
+    assert _cell(tmp_path, events).allreduce_share == pytest.approx(0.5)
+
+
+def test_a_trace_that_does_not_tell_its_load_takes_the_stated_one(tmp_path):
+    unmarked = [event for event in _steps() if event["cat"] == "kernel"]
+    path = _write(tmp_path / "rank0.pt.trace.json", unmarked)
+    assert read_evidence([path]).cells[0].concurrency is None
+    assert read_evidence([f"{path}@concurrency=8"]).cells[0].concurrency == 8.0
+    marked = _write(tmp_path / "marked.pt.trace.json", _steps())
+    assert read_evidence([f"{marked}@concurrency=8"]).cells[0].concurrency == 4.0  # the trace's own word counts
+
+
+@pytest.mark.parametrize(
+    ("suffix", "words"),
+    [("@concurrency=0", "allowed: 1 to 100,000"), ("@concurrency=x", "allowed: 1 to"), ("@concurrency=", "allowed")],
+)
+def test_a_stated_load_that_is_none_is_refused(tmp_path, suffix, words):
+    path = _write(tmp_path / "rank0.pt.trace.json", _steps())
+    with pytest.raises(InputError, match=words):
+        read_evidence([f"{path}{suffix}"])
+
+
+def test_a_load_stated_for_a_table_is_refused(tmp_path):
+    table = tmp_path / "sweep.csv"
+    table.write_text("concurrency,tpot_ms\n1,9\n")
+    with pytest.raises(InputError, match="a file that tells its loads itself; allowed: for a profiler trace"):
+        read_evidence([f"{table}@concurrency=8"])

@@ -9,6 +9,7 @@ from calibration.questions import Question
 from calibration.records import AcceptanceCounts, Evidence, MeasuredCell, StepSample
 from calibration.selection import Selected, cell_sha256, select
 from calibration.step_selection import take_steps
+from simulator.closed_form import capacity
 from simulator.deployment import load_deployment
 from simulator.facts import fact_sha256
 from simulator.system import build_system
@@ -312,3 +313,10 @@ def test_groups_left_out_together_are_quarters_of_an_octave() -> None:
     assert only(cell(concurrency=64.0)).group == "C=64"
     assert only(cell(concurrency=62.7)).group == "C=64"
     assert only(cell(concurrency=48.0)).group != "C=64"
+
+
+def test_a_cache_of_another_size_than_the_model_expects_is_noted() -> None:
+    held = capacity(build_system(box()), 0).memory.kv_cache_tokens
+    for tokens, strange in ((0.9 * held, False), (1.9 * held, False), (0.3 * held, True), (3.0 * held, True)):
+        notes = chosen(cell(kv_cache_tokens=tokens)).notes
+        assert any("the server logged a KV cache of" in note for note in notes) is strange

@@ -224,3 +224,43 @@ def test_errors_of_what_was_left_out_are_relative_to_the_measured_value(deployme
     assert all(row["left_out_error"] > -1.0 for row in rows)
     share = next(row for row in rows if row["quantity"] == "allreduce_share")
     assert share["left_out_error"] < 1.0 / share["measured"]  # a share is at most 1
+
+
+def test_a_misfit_is_said_by_calibrate_and_by_the_answers_that_use_the_profile(
+    run: Any, deployment: Path, tmp_path: Path
+) -> None:
+    table, profile = tmp_path / "odd.csv", tmp_path / "odd.profile.json"
+    table.write_text("concurrency,tpot_ms,k\n1,3,0\n8,40,0\n64,15,0\n")
+    found = parsed(run("calibrate", deployment, "--data", table, "-o", profile, "--json"))
+    assert found["warnings"][0].startswith("the profile's measurements do not fit the model: 0 of 3 lie in")
+    assert "intervals are " in found["warnings"][0]
+    assert "they show a model error of" in found["wider_reason"]
+    before = parsed(run("predict", deployment, "--json"))["speedup"]
+    for command in (("predict",), ("choose",), ("whatif", "--vary", "workload.input_tokens=900,1000"), ("step",)):
+        result = run(command[0], deployment, *command[1:], "--profile", profile)
+        assert result.exit_code == 0
+        assert f"note: {found['warnings'][0]}" in result.stderr
+    after = parsed(run("predict", deployment, "--profile", profile, "--json"))["speedup"]
+    assert after["p95"] / after["p05"] > 2.0 * before["p95"] / before["p05"]
+
+
+def test_what_no_file_gave_is_said_first(run: Any, deployment: Path, table: Path, tmp_path: Path) -> None:
+    foreign = tmp_path / "foreign.csv"
+    foreign.write_text("concurrency,tpot_ms,engine\n4,9,sglang\n")
+    nothing = run("calibrate", deployment, "--data", foreign)
+    assert nothing.exit_code == 1
+    assert "calibrate: 0 of 1 files used, no measurement can be used;" in nothing.stderr
+    deployment.write_text(FILE + "[[measured]]\nconcurrency = 1\ntpot_ms = 8\n")
+    facts = run("calibrate", deployment, "--data", foreign)
+    assert facts.exit_code == 0
+    assert facts.stdout.startswith("0 of 1 file used: nothing below comes from the data that was given.")
+    both = parsed(run("calibrate", deployment, "--data", foreign, "--data", table, "--json"))
+    assert both["files"] == {"given": 2, "used": [str(table)]}
+
+
+def test_another_release_than_the_deployments_is_noted(run: Any, deployment: Path, tmp_path: Path) -> None:
+    table = tmp_path / "sweep.csv"
+    table.write_text("concurrency,tpot_ms,engine,engine_version\n4,9,vllm,0.16.2\n8,11,vllm,0.19.0\n")
+    result = run("calibrate", deployment, "--data", table)
+    assert "line 3 (vllm 0.19.0): another engine version than the deployment states" in result.stderr
+    assert "0.16.2" not in result.stderr

@@ -70,6 +70,35 @@ def test_one_command_feeds_the_next(run: Run, recorded: Path, tmp_path: Path, re
     assert "the replay is of matches of 4 to 4 tokens, the deployment's are of 3 to 3" in note
 
 
+def test_a_replay_of_another_method_is_refused_and_longer_drafts_are_noted(
+    run: Run, recorded: Path, tmp_path: Path, reference_case: Path
+) -> None:
+    file = tmp_path / "replay.json"
+    assert run("replay", recorded, "--method", "suffix", "-k", "1-3", "-o", file).exit_code == 0
+    setting = f'speculation.acceptance={{replay="{file}"}}'
+    wrong = run("predict", reference_case, "-k", 3, "--set", setting)
+    assert wrong.exit_code == 1
+    assert "is a replay of suffix, the deployment drafts with ngram; allowed: a replay of ngram" in wrong.stderr
+    right = run("predict", reference_case, "--method", "suffix", "-k", 5, "--set", setting)
+    assert right.exit_code == 0
+    assert "the replay counted drafts of up to 3 tokens" in right.stderr
+
+
+def test_a_limit_below_the_recordings_ends_them_there_and_is_said(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    records = [{"prompt_token_ids": [1, 2, 3] * 20, "token_ids": [1, 2, 3] * 100} for _ in range(3)]
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    whole, short = (run("replay", path, "-k", "3", "--json", *limit) for limit in ((), ("--max-model-len", 180)))
+    cut = strict(short.stdout)
+    assert cut["output_tokens"] == 3 * 120
+    assert "3 of 3 outputs are longer than --max-model-len 180 allows and end there" in cut["warnings"][0]
+    rates = [strict(result.stdout)["results"][0]["tokens_per_step"] for result in (whole, short)]
+    assert rates[1] == pytest.approx(rates[0], rel=0.05)
+    nothing = run("replay", path, "--max-model-len", 50)
+    assert nothing.exit_code == 1
+    assert "--max-model-len: got 50, but every prompt is as long" in nothing.stderr
+
+
 def test_a_replay_that_never_drafts_is_an_answer(run: Run, tmp_path: Path, reference_case: Path) -> None:
     path, file = tmp_path / "log.jsonl", tmp_path / "replay.json"
     path.write_text(json.dumps({"prompt_token_ids": [], "token_ids": list(range(3000))}) + "\n")

@@ -14,6 +14,7 @@ from simulator.closed_form import Cell
 from simulator.deployment import Deployment, apply_overrides, load_deployment, with_method
 from simulator.deployment.load import with_profile
 from simulator.facts import fact_sha256
+from simulator.misfit import Misfit
 from simulator.predict import predict, whatif
 from simulator.profile import CONSTANT_SHARE, SCATTER_SHARE, Anchor, MeasuredCurve, PooledAcceptance, Profile
 from simulator.serving.run import simulate
@@ -47,6 +48,20 @@ def test_parameters_of_the_profile_replace_the_priors() -> None:
     spread = np.std(np.log(found.parameters.host_step_s)) / np.std(np.log(plain.parameters.host_step_s))
     assert spread == pytest.approx(0.1, rel=0.2)
     assert "parameters from a profile of 2026-01-02" in notes(found)
+
+
+MISFIT = Misfit(3, 0, False, "TPOT at C=4, context 1500", -0.79, 0.05, 0.6, 9.8)
+
+
+def test_what_the_measurements_missed_is_said_by_every_answer_where_it_holds() -> None:
+    profile = profile_of(box(), misfit=MISFIT)
+    deployment = with_profile(box(), profile)
+    assert MISFIT.sentence() in predict(deployment, num_draws=100).notes
+    assert whatif(deployment, {"workload.input_tokens": [100, 200]}, num_draws=100).notes == (MISFIT.sentence(),)
+    elsewhere = whatif(deployment, {"hardware.interconnect": ["pcie-root"]}, num_draws=100)
+    assert elsewhere.notes == ()  # neither the residual nor its error holds there
+    for said in ("0 of 3 lie", "that the other loads leave them", "predicted -79%", "60% instead of 5%", "9.8 times"):
+        assert said in MISFIT.sentence()
 
 
 def test_a_profile_at_the_priors_changes_no_point_value() -> None:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from profiles import box, profile_of
 
 from hwmodel.errors import InputError
+from simulator.misfit import Misfit
 from simulator.profile import Anchor, MeasuredCurve, PooledAcceptance, Profile, parse_profile, read_profile
 
 
@@ -32,7 +33,14 @@ def full() -> Profile:
         cells_sha256=("cd",),
         facts_sha256=("ef",),
         stated_acceptance="12",
+        misfit=Misfit(3, 1, False, "TPOT at C=4", -0.6, 0.05, 0.3, 2.5),
     )
+
+
+def test_a_profile_of_an_earlier_version_has_no_misfit(full: Profile) -> None:
+    document = full.to_document()
+    del document["misfit"]
+    assert parse_profile(document).misfit is None
 
 
 def test_a_written_profile_is_read_again_as_it_was(full: Profile) -> None:

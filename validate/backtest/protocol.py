@@ -66,6 +66,8 @@ def skip_reason(row: PublishedRow) -> str | None:
         return "tree"
     if "adaptive" in f"{row.text['k']} {row.text['method']}".lower():
         return "adaptive draft length"
+    if row.fault:
+        return row.fault
     for value, reason in (
         (row.num_speculative_tokens, "no draft length"),
         (row.concurrency, "no concurrency"),
@@ -80,7 +82,7 @@ def prepare(group: Sequence[PublishedRow], protocol: str) -> tuple[Task | None, 
     """The task of one group under a protocol, None where nothing is left to score, and the rows that are not."""
     skipped = [SkippedRow(row, reason) for row in group if (reason := skip_reason(row))]
     rows = tuple(row for row in group if not skip_reason(row))
-    baselines = tuple(row for row in group if row.baseline_step_s and row.concurrency)
+    baselines = tuple(row for row in group if row.baseline_step_s and row.concurrency and not row.fault)
     seen = _seen(rows)
     used = {i for at in seen.calibration.values() for i in at}
     unscored = dict.fromkeys(used, "calibrates acceptance")

@@ -15,7 +15,7 @@ from typing import Any
 
 from calibration.readers.values import load_json, load_lines, shown
 from hwmodel.errors import InputError
-from hwmodel.files import open_regular
+from hwmodel.files import read_bounded
 from hwmodel.units import MB
 from simulator.deployment.keys import short
 
@@ -114,15 +114,12 @@ _ALLOWED = (
 
 
 def _read(path: str) -> bytes:
-    try:
-        with open_regular(path) as file:
-            data = file.read(MAX_FILE_BYTES + 1)
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise InputError(f"cannot read {shown(path)}: {reason}; allowed: a file of prompts") from error
-    if len(data) > MAX_FILE_BYTES:
-        raise InputError(f"{shown(path)} is larger than {MAX_FILE_BYTES} bytes; allowed: a file of prompts")
-    return data
+    return read_bounded(
+        path,
+        MAX_FILE_BYTES,
+        unreadable=f"cannot read {shown(path)}: {{reason}}; allowed: a file of prompts",
+        too_large=f"{shown(path)} is larger than {MAX_FILE_BYTES} bytes; allowed: a file of prompts",
+    )
 
 
 def _parsed(data: bytes, path: str) -> list[Prompt]:

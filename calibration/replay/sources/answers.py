@@ -1,7 +1,7 @@
 """What a source says about one prompt and one output, before any text is turned into token ids."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -40,13 +40,24 @@ class Sampling:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One output: token ids, or text; `counted_tokens` is the server's own count."""
+    """One output: token ids, or text; `counted_tokens` is the server's own count.
+
+    `name` is that of its request and choice; empty where the source gives none.
+    """
 
     prompt: Prompt
     ids: Ints | None = None
     text: str | None = None
     sampling: Sampling = Sampling()
     counted_tokens: int | None = None
+    name: str = ""
+
+
+def named(answers: list[Answer], request: Any) -> list[Answer]:
+    """The answers of one request with its name, where it has one."""
+    if isinstance(request, bool) or not isinstance(request, str | int) or request == "":
+        return answers
+    return [replace(answer, name=f"{request} {choice}") for choice, answer in enumerate(answers)]
 
 
 def token_ids(value: Any, what: str) -> Ints:

@@ -1,5 +1,6 @@
 """Recordings from files, line by line: JSONL records, streaming captures (SSE), or one JSON document."""
 
+import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -7,8 +8,9 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from calibration.readers.files import sha256_of
 from calibration.replay.recording import Ints, Recording
-from calibration.replay.sources.answers import Answer, BadRecordError, Prompt, token_ids
+from calibration.replay.sources.answers import Answer, BadRecordError, Prompt, named, token_ids
 from calibration.replay.sources.records import answers_in
 from calibration.replay.sources.streams import Stream, is_chunk
 from calibration.replay.sources.texts import Tokenizer
@@ -40,10 +42,19 @@ class Reading:
     from_text: int = 0
     text_tokens: int = 0  # of outputs whose server counted them too
     counted_tokens: int = 0
+    same_files: list[str] = field(default_factory=list)  # given twice
+    repeated: int = 0  # requests that were read before
+    _seen: set[bytes] = field(default_factory=set)
 
     def recordings(self, paths: Sequence[str]) -> Iterator[Recording]:
         """The recordings of all files, in order; InputError names the file and the line that cannot be used."""
+        read: dict[str, str] = {}
         for path in paths:
+            digest = sha256_of(path, "JSONL or a streaming capture")
+            if digest in read:
+                self.same_files.append(f"{_named(path)} is the same file as {_named(read[digest])}: counted once")
+                continue
+            read[digest] = path
             try:
                 with open_regular(path) as file:
                     yield from self._of_file(file, path)
@@ -54,7 +65,9 @@ class Reading:
 
     def notes(self) -> list[str]:
         """What was noticed, as sentences."""
-        found = []
+        found = list(self.same_files)
+        if self.repeated:
+            found.append(f"requests recorded twice (same id, prompt and output), counted once: {self.repeated}")
         if self.num_bad:
             more = f" and {self.num_bad - len(self.bad)} more" if self.num_bad > len(self.bad) else ""
             found.append(f"{self.num_bad} bad lines left out: {'; '.join(self.bad)}{more}")
@@ -146,6 +159,8 @@ class Reading:
             self.empty_outputs += 1
             return None
         prompt, sampling = self._prompt(answer.prompt), answer.sampling
+        if answer.name and self._is_repeated(answer.name, prompt, output):
+            return None
         return Recording(
             np.zeros(0, np.int64) if prompt is None else prompt,
             output,
@@ -154,6 +169,15 @@ class Reading:
             sampling.max_tokens,
             sampling.undraftable,
         )
+
+    def _is_repeated(self, name: str, prompt: Ints | None, output: Ints) -> bool:
+        """Whether the same request, with the same prompt and output, was read before."""
+        parts = (name.encode(errors="replace"), b"" if prompt is None else prompt.tobytes(), output.tobytes())
+        key = hashlib.blake2b(b"\0".join(parts), digest_size=16).digest()
+        again = key in self._seen
+        self.repeated += again
+        self._seen.add(key)
+        return again
 
     def _output_ids(self, answer: Answer) -> Ints:
         if not answer.text:
@@ -218,7 +242,7 @@ class _Streams:
 
     def close(self) -> list[Answer]:
         """The answers of all open streams, in the order in which they began."""
-        found = [answer for stream in self._open.values() for answer in stream.answers()]
+        found = [answer for name, stream in self._open.items() for answer in named(stream.answers(), name)]
         self._open = {}
         return found
 

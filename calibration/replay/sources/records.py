@@ -15,6 +15,7 @@ from calibration.replay.sources.answers import (
     Prompt,
     content_text,
     message_text,
+    named,
     prompt_of,
     sampling_of,
     token_ids,
@@ -30,6 +31,16 @@ _SEARCHED_DEPTH = 2  # {"request": {"body": {...}}}, as batch files have it
 
 def answers_in(record: Any) -> list[Answer]:
     """All answers of a record; none for the log of a request that failed. BadRecordError where nothing is known."""
+    return named(_answers_in(record), _name_of(record))
+
+
+def _name_of(record: Any) -> Any:
+    """The id of a request, the response's own first; None where it has none."""
+    inside = sorted(_objects(record), key=lambda item: not _is_response(item)) if isinstance(record, Mapping) else []
+    return next((item[key] for item in inside for key in ("id", "request_id") if item.get(key) is not None), None)
+
+
+def _answers_in(record: Any) -> list[Answer]:
     if not isinstance(record, Mapping):
         raise BadRecordError(f"got {short(repr(record))}, allowed: a JSON object")
     if record.get("token_ids") is not None:  # whatever else the record holds

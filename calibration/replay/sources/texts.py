@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from calibration.replay.sources.answers import message_text
 from hwmodel.errors import InputError
-from hwmodel.files import open_regular
+from hwmodel.files import read_bounded
 from hwmodel.units import MB
 from simulator.deployment.keys import short
 
@@ -63,12 +63,10 @@ class FileTokenizer:
 
 
 def _content(path: Path) -> bytes:
-    try:
-        with open_regular(path) as file:
-            content = file.read(MAX_TOKENIZER_BYTES + 1)
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise InputError(f"--tokenizer: cannot read {short(str(path))}: {reason}; allowed: a tokenizer.json") from None
-    if len(content) > MAX_TOKENIZER_BYTES:
-        raise InputError(f"--tokenizer: {short(str(path))} is larger than {MAX_TOKENIZER_BYTES} bytes")
-    return content
+    shown = short(str(path))
+    return read_bounded(
+        path,
+        MAX_TOKENIZER_BYTES,
+        unreadable=f"--tokenizer: cannot read {shown}: {{reason}}; allowed: a tokenizer.json",
+        too_large=f"--tokenizer: {shown} is larger than {MAX_TOKENIZER_BYTES} bytes; allowed: a tokenizer.json",
+    )

@@ -173,10 +173,41 @@ def test_a_stream_without_ids_is_its_text_with_the_reasoning_first(tmp_path: Pat
 
 
 def test_files_may_mix_streams_and_records_and_hold_headers(tmp_path: Path) -> None:
-    stream = data(chunk("a", {"index": 0, "delta": {"content": "x"}}))
+    stream, second, third = (data(chunk(name, {"index": 0, "delta": {"content": "x"}})) for name in "abc")
     head = "HTTP/1.1 200 OK\ncontent-type: text/event-stream\n"
-    found, _ = read(tmp_path, head, stream, "data: [DONE]", {"text": "y"}, stream, {"text": "z"}, stream)
+    found, _ = read(tmp_path, head, stream, "data: [DONE]", {"text": "y"}, second, {"text": "z"}, third)
     assert [output for _, output in texts(found)] == ["x", "y", "x", "z", "x"]
+
+
+def test_a_file_given_twice_counts_once_under_any_name(tmp_path: Path) -> None:
+    first, second = (lines(tmp_path / name, {"text": "ab"}, {"text": "cd"}) for name in ("a.jsonl", "b.jsonl"))
+    reading = Reading(Letters())
+    assert len(list(reading.recordings([first, first, second]))) == 2
+    notes = reading.notes()
+    assert [note.split(" is the same file as ")[0][-7:] for note in notes if "counted once" in note] == [
+        "a.jsonl",
+        "b.jsonl",
+    ]
+
+
+def test_a_request_in_two_files_counts_once_if_id_prompt_and_output_are_the_same(tmp_path: Path) -> None:
+    def log(name: str, output: str) -> dict[str, Any]:
+        return {"request": CHAT, "response": {"id": name, "choices": [{"message": {"content": output}}]}}
+
+    first = lines(tmp_path / "a.jsonl", log("r1", "x"), log("r2", "y"))
+    second = lines(
+        tmp_path / "b.jsonl", log("r1", "x"), log("r2", "other"), log("r3", "x"), {"text": "x"}, {"text": "x"}
+    )
+    reading = Reading(Letters())
+    found = [output for _, output in texts(list(reading.recordings([first, second])))]
+    assert found == ["x", "y", "other", "x", "x", "x"]  # without an id nothing is certain
+    assert reading.notes()[0] == "requests recorded twice (same id, prompt and output), counted once: 1"
+
+
+def test_equal_choices_of_one_request_are_two_outputs(tmp_path: Path) -> None:
+    choice = {"message": {"content": "x"}}
+    found, _ = read(tmp_path, {"request": CHAT, "response": {"id": "r", "choices": [choice, choice]}})
+    assert len(found) == 2
 
 
 def test_a_document_of_several_lines_is_read_whole(tmp_path: Path) -> None:

@@ -1,0 +1,51 @@
+"""What a profile says of measurements that the model misses by more than its usual error; every answer repeats it."""
+
+from dataclasses import dataclass
+
+from simulator.json_table import JsonTable
+
+_MOST_MEASUREMENTS = 1_000_000
+_WIDER = 1.05  # times: less rounds to no difference
+
+
+@dataclass(frozen=True, slots=True)
+class Misfit:
+    """What missed, by how much, and what follows.
+
+    `num_inside` of `num_measurements` lie in the 90 % interval that all other loads and the usual model error give
+    them, or the priors alone (`from_priors`); `worst` is the farthest off, its prediction by the share `error`.
+    """
+
+    num_measurements: int
+    num_inside: int
+    from_priors: bool
+    worst: str
+    error: float
+    usual_error: float  # tau before and after, relative
+    found_error: float
+    widening: float | None = None  # of the speedup's interval; None where no speedup was in question
+
+    def sentence(self) -> str:
+        """All of it in one note."""
+        by = "the priors allow" if self.from_priors else "the other loads leave"
+        wider = "" if (self.widening or 0.0) < _WIDER else f", and intervals are {self.widening:.1f} times as wide"
+        return (
+            f"the profile's measurements do not fit the model: {self.num_inside} of {self.num_measurements} lie in the"
+            f" 90 % interval that {by} them (farthest: {self.worst}, predicted {self.error:+.0%}); the model error is"
+            f" taken as {self.found_error:.0%} instead of {self.usual_error:.0%}{wider}. Check attention backend,"
+            " interconnect, AllReduce class and graphs of the deployment file, and that measurement"
+        )
+
+
+def misfit_of(tree: JsonTable) -> Misfit:
+    """The record of a profile's JSON, every value checked."""
+    return Misfit(
+        num_measurements=tree.whole("num_measurements", 1, _MOST_MEASUREMENTS),
+        num_inside=tree.whole("num_inside", 0, _MOST_MEASUREMENTS),
+        from_priors=tree.truth("from_priors"),
+        worst=tree.text("worst"),
+        error=tree.number("error", -1.0, 1e9),
+        usual_error=tree.number("usual_error", 0.0, 1.0),
+        found_error=tree.number("found_error", 0.0, 1.0),
+        widening=tree.optional("widening", 0.0, 1e6),
+    )
