@@ -1,0 +1,98 @@
+"""What one option says: gain by load, needs, time to the benefit, payback, risk, and the experiment that settles it."""
+
+from typing import Any, Literal, NamedTuple
+
+JsonObject = dict[str, Any]
+Interval = dict[str, float | None]  # "p05", "p50", "p95"
+
+NeedKind = Literal["restart", "weights", "memory", "training", "money", "hardware", "software", "tuning"]
+RiskLevel = Literal["none", "low", "unknown", "lossy"]
+
+
+class Need(NamedTuple):
+    """One thing that an option takes; `amounts` are figures with their unit in the key, null where not known."""
+
+    kind: NeedKind
+    text: str
+    amounts: dict[str, float | None]
+
+    def to_dict(self) -> JsonObject:
+        """The need as JSON."""
+        return {"kind": self.kind, "text": self.text, **self.amounts}
+
+
+class Risk(NamedTuple):
+    """What happens to the output: `none` exact or the same distribution, `low` rounding, `lossy` other text."""
+
+    level: RiskLevel
+    text: str
+
+
+class LoadGain(NamedTuple):
+    """The option at one load: throughput over today's baseline, with its interval."""
+
+    concurrency: int
+    num_speculative_tokens: int
+    speedup: Interval
+    probability_faster: float
+    tpot_s: float
+    throughput_tokens_per_s: float
+    limited_by: str
+
+
+class NextBest(NamedTuple):
+    """What becomes the best method once the option is in place, and the gain of both together over today."""
+
+    method: str
+    num_speculative_tokens: int
+    speedup: Interval
+
+
+class Experiment(NamedTuple):
+    """The cheapest measurement that would settle the option, and the outage it takes (0: none)."""
+
+    text: str
+    outage_s: float | None = 0.0
+    command: str | None = None
+
+
+class Option(NamedTuple):
+    """One way to faster decoding. Gains are over the baseline as it runs today, without speculation.
+
+    `changes` are the deployment overrides that the option stands for, as `--set` takes them, so that `predict` with
+    them gives the same figures. `speedup` is over the whole traffic (the loads weighted as the deployment says),
+    `gain` the same of the deployment's objective; they differ only where the objective is not throughput.
+    """
+
+    name: str
+    kind: str  # "drafter", "training", "engine", "communication", "hardware", "memory", ...
+    method: str
+    num_speculative_tokens: int
+    changes: tuple[str, ...]
+    by_load: tuple[LoadGain, ...]
+    speedup: Interval
+    gain: Interval
+    probability_faster: float
+    needs: tuple[Need, ...]
+    time_to_benefit_s: float | None
+    payback_s: Interval
+    payback_reason: str | None
+    risk: Risk
+    assumptions: tuple[str, ...]
+    next_experiment: Experiment
+    best_after: NextBest | None = None
+    notes: tuple[str, ...] = ()
+
+    def to_dict(self) -> JsonObject:
+        """The option as JSON."""
+        return {
+            **self._asdict(),
+            "changes": list(self.changes),
+            "by_load": [each._asdict() for each in self.by_load],
+            "needs": [need.to_dict() for need in self.needs],
+            "risk": self.risk._asdict(),
+            "assumptions": list(self.assumptions),
+            "next_experiment": self.next_experiment._asdict(),
+            "best_after": None if self.best_after is None else self.best_after._asdict(),
+            "notes": list(self.notes),
+        }
