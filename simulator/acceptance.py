@@ -12,12 +12,15 @@ import numpy as np
 
 from hwmodel.errors import InputError
 from hwmodel.records import dataclass
+from hwmodel.specs import ModelShape
 from simulator.acceptance_evidence import Evidence, evidence_of
 from simulator.acceptance_priors import (
+    ModelCurve,
     PriorDraws,
     lookup_probability,
     lookup_survival,
     match_shape,
+    method_curve,
     model_prior,
     priors,
 )
@@ -73,6 +76,7 @@ class _Asked:
     rng: np.random.Generator
     ngram_variant: str | None
     context_tokens: float
+    target: ModelShape | None = None
 
     @property
     def always_drafts(self) -> bool:
@@ -92,19 +96,23 @@ def acceptance_draws(  # noqa: PLR0913 - the public question in its own words
     rng: np.random.Generator,
     ngram_variant: str | None,
     context_tokens: float,
+    target: ModelShape | None = None,
 ) -> AcceptanceDraws:
     """Draws of the acceptance of `spec` on `workload` up to `k_max` drafted tokens, and its point values.
 
     Equal generators give comparable draws: a changed input shifts them, it does not shuffle them. `ngram_variant` is
-    the engine's search (kmp, lps, gpu_v1, mrv2); `context_tokens` the mean context of a decode step. Raises InputError
-    where a stated acceptance cannot be, and where a parallel drafter is asked beyond what is known of it.
+    the engine's search (kmp, lps, gpu_v1, mrv2); `context_tokens` the mean context of a decode step; `target` the
+    model, which a published drafter may only be a relative of. Raises InputError where a stated acceptance cannot be,
+    and where a parallel drafter is asked beyond what is known of it.
     """
-    asked = _Asked(spec, workload, k_max, num_draws, rng, ngram_variant, context_tokens)
+    asked = _Asked(spec, workload, k_max, num_draws, rng, ngram_variant, context_tokens, target)
     if spec.method == "none":
         nothing = PriorDraws(np.zeros((num_draws + 1, k_max)), np.zeros(num_draws + 1), ())
         return _result(asked, nothing, "no drafting", is_prior=False)
     if spec.acceptance is None:
         return _prior(asked)
+    if spec.acceptance.published is not None:
+        return _published(asked, spec.acceptance.published)
     evidence = evidence_of(spec.acceptance, spec, workload)
     _refuse_beyond_block(asked, evidence.at_k)
     notes = evidence.notes
@@ -138,10 +146,37 @@ def _prior(asked: _Asked) -> AcceptanceDraws:
         draws = PriorDraws(rows, probability, ())
         share = f", a draft on {probability[-1]:.0%} of the steps"
     else:
-        draws = model_prior(spec.method, workload, shown_k, asked.num_draws, asked.rng)
+        draws = model_prior(method_curve(spec.method), workload, shown_k, asked.num_draws, asked.rng)
         share = ""
     length = 1 + draws.survival[-1].sum()
     source = f"prior for {spec.method} on {workload.kind} text: {length:.2f} tokens per draft at k = {shown_k}{share}"
+    return _result(asked, draws, source, is_prior=True)
+
+
+def _published(asked: _Asked, name: str) -> AcceptanceDraws:
+    """The prior that the published figures of a drafter give (docs/options.md, eq. A1)."""
+    from simulator.published_drafters import estimate, published_drafter  # only where one is named: start-up time
+
+    drafter, spec = published_drafter(name), asked.speculation
+    if drafter.method != spec.method:
+        raise InputError(
+            f"speculation.acceptance.published: {drafter.name} drafts by {drafter.method}, but speculation.method is"
+            f" {spec.method}"
+        )
+    if asked.target is not None and drafter.relation(asked.target) is None:
+        raise InputError(
+            f"speculation.acceptance.published: {drafter.name} was trained for {drafter.target}, which has another"
+            f" shape than {asked.target.name}"
+        )
+    _refuse_beyond_block(asked, 0)
+    found, usual = estimate(drafter, asked.target), method_curve(spec.method)
+    curve = ModelCurve(found.logit, found.logit_sd, found.decay or usual.decay, usual.decay_log_sd)
+    draws = model_prior(curve, asked.workload, max(asked.k_max, 1), asked.num_draws, asked.rng)
+    length = 1 + draws.survival[-1].sum()
+    source = (
+        f"published figures of {drafter.name}: {length:.2f} tokens per draft at k = {max(asked.k_max, 1)} on"
+        f" {asked.workload.kind} text ({found.text})"
+    )
     return _result(asked, draws, source, is_prior=True)
 
 
