@@ -21,6 +21,7 @@ COMMANDS = {
     "predict": "One speculative configuration against its baseline, part by part.",
     "whatif": "Any keys of the deployment varied, every combination predicted.",
     "simulate": "A serving run of both arms, request by request.",
+    "train-cost": "What training a draft head costs, here and on rented machines, and when its gain has paid.",
     "calibrate": "Model parameters fitted to measurements, with uncertainty, and what would narrow it.",
     "report": "One page with the answer, its charts and what stands behind it.",
     "step": "One engine step on the ranks: layers, AllReduce on the links of the box, experts as drawn.",
@@ -63,7 +64,7 @@ class LazyGroup(click.Group):
         """The command of that name, its module imported now; None for a name that is not in the table."""
         if cmd_name not in COMMANDS:
             return None
-        command = importlib.import_module(f"draftcast.commands.{cmd_name}").command
+        command = importlib.import_module(f"draftcast.commands.{cmd_name.replace('-', '_')}").command
         assert isinstance(command, click.Command)
         return command
 

@@ -155,26 +155,19 @@ def _prior(asked: _Asked) -> AcceptanceDraws:
 
 def _published(asked: _Asked, name: str) -> AcceptanceDraws:
     """The prior that the published figures of a drafter give (docs/options.md, eq. A1)."""
-    from simulator.published_drafters import estimate, published_drafter  # only where one is named: start-up time
+    from simulator.published_drafters import named_estimate  # only where one is named: start-up time
 
-    drafter, spec = published_drafter(name), asked.speculation
-    if drafter.method != spec.method:
-        raise InputError(
-            f"speculation.acceptance.published: {drafter.name} drafts by {drafter.method}, but speculation.method is"
-            f" {spec.method}"
-        )
-    if asked.target is not None and drafter.relation(asked.target) is None:
-        raise InputError(
-            f"speculation.acceptance.published: {drafter.name} was trained for {drafter.target}, which has another"
-            f" shape than {asked.target.name}"
-        )
+    spec = asked.speculation
+    if spec.method in LOOKUP_METHODS:
+        raise InputError(f"speculation.acceptance.published: {spec.method} has no head; allowed: replay, or measured")
+    found, what = named_estimate(name, spec.method, asked.target)
+    usual = method_curve(spec.method)
     _refuse_beyond_block(asked, 0)
-    found, usual = estimate(drafter, asked.target), method_curve(spec.method)
     curve = ModelCurve(found.logit, found.logit_sd, found.decay or usual.decay, usual.decay_log_sd)
     draws = model_prior(curve, asked.workload, max(asked.k_max, 1), asked.num_draws, asked.rng)
     length = 1 + draws.survival[-1].sum()
     source = (
-        f"published figures of {drafter.name}: {length:.2f} tokens per draft at k = {max(asked.k_max, 1)} on"
+        f"{what}: {length:.2f} tokens per draft at k = {max(asked.k_max, 1)} on"
         f" {asked.workload.kind} text ({found.text})"
     )
     return _result(asked, draws, source, is_prior=True)

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from hwmodel.errors import UnknownNameError
+from hwmodel.errors import InputError, UnknownNameError
 from hwmodel.records import dataclass
 from hwmodel.specs import ModelShape
 from simulator.acceptance_priors import priors
@@ -185,6 +185,69 @@ def _standard_error(logits: Array) -> float:
     return float(logits.std(ddof=1) / np.sqrt(logits.size)) if logits.size > 1 else 0.0
 
 
+def new_head(method: str, shape: ModelShape | None, samples: float | None = None) -> Estimate:
+    """What a head that is trained now may reach: as the published ones did, those for the same geometry before others.
+
+    Formula: mean = (n mean of the n relatives + mean of all) / (n + 1), spread: between heads, gap to traffic, site;
+    with `samples` shifted by logit_per_ln * ln(samples / reference) (docs/options.md, eq. A3).
+    """
+    facts = drafter_facts()
+    known = [drafter for drafter in published_drafters() if drafter.method == method and not drafter.is_built_in]
+    logits = np.array([estimate(drafter, None).logit for drafter in known])
+    if not logits.size:
+        raise InputError(f"no published head drafts by {method}, so nothing tells what a new one would reach")
+    near = [i for i, drafter in enumerate(known) if shape is not None and drafter.geometry == geometry(shape)]
+    mean = (logits[near].sum() + logits.mean()) / (len(near) + 1)
+    between = float(logits.std(ddof=1)) if logits.size > 1 else float(priors()["model"][method]["c1_logit_sd"])
+    variance = between**2 + facts["gap"]["heads"]["logit_sd"] ** 2 / (len(near) + 1) + facts["site"]["logit_sd"] ** 2
+    decays = [decay for drafter in known if (decay := fitted_decay(drafter)) is not None]
+    text = f"{logits.size} published {method} heads, {len(near)} of them for this geometry"
+    shift = 0.0
+    if samples is not None:
+        volume = facts["data_volume"]
+        doublings = float(np.log(samples / volume["reference_samples"]))
+        shift, variance = volume["logit_per_ln"] * doublings, variance + (volume["logit_per_ln_sd"] * doublings) ** 2
+        text += f", {shift:+.2f} on the logit scale for {samples:,.0f} samples"
+    typical = float(np.exp(np.mean(np.log(decays)))) if decays else None
+    return Estimate(float(mean) + shift, float(np.sqrt(variance)), typical, text)
+
+
+def named_estimate(name: str, method: str, shape: ModelShape | None) -> tuple[Estimate, str]:
+    """The estimate behind `acceptance.published` and what to call its source; InputError where it cannot apply.
+
+    `name` is a drafter of the table, or "new-head", "new-head-300000" for one that is yet to be trained (on so many
+    samples).
+    """
+    new = new_head_samples(name)
+    if new is not None:
+        return new_head(method, shape, new or None), "a head yet to be trained"
+    drafter = published_drafter(name)
+    where = "speculation.acceptance.published"
+    if drafter.method != method:
+        raise InputError(f"{where}: {drafter.name} drafts by {drafter.method}, but speculation.method is {method}")
+    if shape is not None and drafter.relation(shape) is None:
+        raise InputError(
+            f"{where}: {drafter.name} was trained for {drafter.target}, which has another shape than {shape.name}"
+        )
+    return estimate(drafter, shape), f"published figures of {drafter.name}"
+
+
+def new_head_samples(name: str) -> float | None:
+    """Samples in the name of a head yet to be trained, 0 where it says none; None for any other name.
+
+    >>> new_head_samples("new-head-300000"), new_head_samples("new-head"), new_head_samples("lmsys/x")
+    (300000.0, 0.0, None)
+    """
+    match = re.fullmatch(r"new-head(?:-([1-9][0-9]{0,14}))?", name.strip().lower())
+    return None if match is None else float(match.group(1) or 0)
+
+
+def check_name(name: str) -> None:
+    """`UnknownNameError` for what `acceptance.published` cannot name."""
+    if new_head_samples(name) is None:
+        published_drafter(name)
+
+
 def traffic_gap(drafter: PublishedDrafter) -> tuple[float, float]:
     """The gap from benchmarks to traffic and its standard deviation, both on the logit scale.
 
@@ -248,3 +311,25 @@ def _decay_of(row: Row) -> float:
     curve = 1.0 + np.cumsum(unconditional(decaying_conditional(first, _DECAYS, longest)), axis=1)
     misses = ((curve[:, np.array(row.k) - 1] - np.array(row.length)) ** 2).sum(axis=1)
     return float(_DECAYS[int(np.argmin(misses))])
+
+
+_ENDS = {"p05": -1.645, "p50": 0.0, "p95": 1.645}  # standard normal quantiles
+
+
+def listed() -> list[dict[str, Any]]:
+    """Every drafter as JSON: what it is for, what is expected of it in traffic, and where its figures come from."""
+    return [_listed(drafter) for drafter in published_drafters()]
+
+
+def _listed(drafter: PublishedDrafter) -> dict[str, Any]:
+    found = estimate(drafter, None)
+    ends = {name: 1.0 / (1.0 + float(np.exp(-found.logit - z * found.logit_sd))) for name, z in _ENDS.items()}
+    return {
+        "name": drafter.name,
+        "method": drafter.method,
+        "target": drafter.target,
+        "weights_published": drafter.weights,
+        "first_acceptance": ends,
+        "basis": found.text,
+        "sources": [figures.source for figures in drafter.figures],
+    }

@@ -29,9 +29,9 @@ def acceptance_problems(acceptance: Acceptance) -> Iterator[str]:
     if acceptance.counters is not None:
         read_counters(acceptance.counters)
     if acceptance.published is not None:
-        from simulator.published_drafters import published_drafter  # only where one is named: start-up time
+        from simulator.published_drafters import check_name  # only where one is named: start-up time
 
-        published_drafter(acceptance.published)
+        check_name(acceptance.published)
 
 
 def _scalar_problems(acceptance: Acceptance) -> Iterator[str]:

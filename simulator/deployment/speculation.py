@@ -66,7 +66,9 @@ class Acceptance(Table):
     counters: dict[str, Any] | None = Field(None, description="counters of the engine's /metrics, under vLLM's names")
     replay: str | None = Field(None, description="path of the JSON that draftcast replay wrote", min_length=1)
     published: str | None = Field(
-        None, description="a drafter of `draftcast list drafters`: a prior from its published figures", max_length=200
+        None,
+        description="a drafter of `draftcast list drafters`, or new-head: a prior from published figures",
+        max_length=200,
     )
     draft_probability: Share | None = Field(
         None, description="share of decode steps that carry a draft; default: 1 except for ngram and suffix"

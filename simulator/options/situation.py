@@ -51,6 +51,11 @@ class Situation:
         """Standard normals, `(num_draws, 1)`: the model's error between two baselines, one a draw."""
         return np.random.default_rng([self.seed, _ERROR_STREAM]).standard_normal((self.num_draws, 1))
 
+    def own_notes(self, *notes: Sequence[str]) -> tuple[str, ...]:
+        """Notes, each once, without those about what the comparison itself laid over the deployment."""
+        laid_over = set(self.today.study.deployment.notes) - set(self.deployment.notes)
+        return tuple(dict.fromkeys(note for group in notes for note in group if note not in laid_over))
+
     def outcome(self, changes: Sequence[str], lengths: Sequence[int] | None = None) -> "Outcome":
         """The deployment with `changes` at every draft length (0 included) and load; InputError where it cannot be."""
         changed = apply_overrides(self.deployment, changes)
