@@ -21,6 +21,7 @@ COMMANDS = {
     "predict": "One speculative configuration against its baseline, part by part.",
     "whatif": "Any keys of the deployment varied, every combination predicted.",
     "simulate": "A serving run of both arms, request by request.",
+    "options": "All ways to faster decoding side by side: what each gains, takes and risks.",
     "train-cost": "What training a draft head costs, here and on rented machines, and when its gain has paid.",
     "calibrate": "Model parameters fitted to measurements, with uncertainty, and what would narrow it.",
     "report": "One page with the answer, its charts and what stands behind it.",

@@ -17,6 +17,7 @@ from simulator.acceptance_evidence import Evidence, evidence_of
 from simulator.acceptance_priors import (
     ModelCurve,
     PriorDraws,
+    as_tree,
     lookup_probability,
     lookup_survival,
     match_shape,
@@ -146,11 +147,17 @@ def _prior(asked: _Asked) -> AcceptanceDraws:
         draws = PriorDraws(rows, probability, ())
         share = f", a draft on {probability[-1]:.0%} of the steps"
     else:
-        draws = model_prior(method_curve(spec.method), workload, shown_k, asked.num_draws, asked.rng)
+        draws = _in_shape(asked, model_prior(method_curve(spec.method), workload, shown_k, asked.num_draws, asked.rng))
         share = ""
     length = 1 + draws.survival[-1].sum()
     source = f"prior for {spec.method} on {workload.kind} text: {length:.2f} tokens per draft at k = {shown_k}{share}"
     return _result(asked, draws, source, is_prior=True)
+
+
+def _in_shape(asked: _Asked, chain: PriorDraws) -> PriorDraws:
+    """The prior of a chain, or of a tree where the deployment drafts one."""
+    topk = asked.speculation.sglang_topk or 1
+    return chain if topk <= 1 else as_tree(chain, topk, asked.rng)
 
 
 def _published(asked: _Asked, name: str) -> AcceptanceDraws:
@@ -164,7 +171,7 @@ def _published(asked: _Asked, name: str) -> AcceptanceDraws:
     usual = method_curve(spec.method)
     _refuse_beyond_block(asked, 0)
     curve = ModelCurve(found.logit, found.logit_sd, found.decay or usual.decay, usual.decay_log_sd)
-    draws = model_prior(curve, asked.workload, max(asked.k_max, 1), asked.num_draws, asked.rng)
+    draws = _in_shape(asked, model_prior(curve, asked.workload, max(asked.k_max, 1), asked.num_draws, asked.rng))
     length = 1 + draws.survival[-1].sum()
     source = (
         f"{what}: {length:.2f} tokens per draft at k = {max(asked.k_max, 1)} on"

@@ -64,6 +64,20 @@ def model_prior(curve: ModelCurve, workload: Workload, k: int, num_draws: int, r
     return PriorDraws(rows, np.ones(num_draws + 1), notes)
 
 
+def as_tree(draws: PriorDraws, topk: int, rng: np.random.Generator) -> PriorDraws:
+    """The draws of a chain turned into those of a draft tree with as many nodes (docs/options.md, eq. A4).
+
+    All positions are scaled alike, up to 1: what a step emits is what counts, and nothing tells the depths apart.
+    """
+    trees = priors()["tree"]
+    nearest = trees[min(trees, key=lambda name: abs(int(name) - topk))]
+    rate = draws.survival.mean(axis=1, keepdims=True)
+    noise = np.append(rng.standard_normal(len(rate) - 1), 0.0)[:, None]
+    factor = np.exp(nearest["at_zero"] + nearest["per_rate"] * rate + nearest["log_sd"] * noise)
+    note = f"draft tree with topk {topk}: acceptance of the chain x {factor[-1, 0]:.2f}, from pairs with as many nodes"
+    return PriorDraws(np.minimum(draws.survival * factor, 1.0), draws.probability, (*draws.notes, note))
+
+
 def lookup_probability(
     speculation: Speculation, workload: Workload, context_tokens: float, num_draws: int, rng: np.random.Generator
 ) -> Array:

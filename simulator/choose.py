@@ -63,7 +63,7 @@ def choose(
     point, grid = study.grid(cells, point=True), study.grid(cells, point=False)
     speedup = study.with_model_error(grid)
     scores = score(deployment, cells, grid.baseline, grid.speculative, speedup, (point.baseline, point.speculative))
-    scores = only_accepted_lengths(study, scores)
+    scores = _only_accepted_lengths(study, scores)
     pick = pick_static(scores, deployment.objective.min_probability_faster)
     recommendation, more = _recommendation(study, scores, pick)
     more = (*more, *_grid_notes(scores, pick))
@@ -105,7 +105,7 @@ def _checked_lengths(deployment: Deployment, lengths: Sequence[int]) -> list[int
     return sorted({0, *lengths})
 
 
-def only_accepted_lengths(study: Study, scores: Scores) -> Scores:
+def _only_accepted_lengths(study: Study, scores: Scores) -> Scores:
     """Scores without the draft lengths that the engine version refuses."""
     refused = [k for k in scores.lengths if any(f.severity == "error" for f in method_findings(study, k))]
     allowed = scores.allowed.copy()

@@ -34,7 +34,7 @@ def command(
     from simulator.training.report import train_cost
 
     nodes = dict(_node(text) for text in rented)
-    prices = dict(_price(text) for text in priced)
+    prices = dict(price_of(text) for text in priced)
     deployment = request.load()
     result = train_cost(
         deployment, concurrency=concurrency, rent=nodes, prices=prices, num_draws=request.num_draws, seed=request.seed
@@ -54,7 +54,8 @@ def _node(text: str) -> tuple[str, Node]:
     return (text.strip() if colon else name), node
 
 
-def _price(text: str) -> tuple[str, float]:
+def price_of(text: str) -> tuple[str, float]:
+    """The card and the price of one `--price GPU=PRICE`."""
     from hwmodel.gpus import load_gpu
 
     name, equals, amount = text.partition("=")

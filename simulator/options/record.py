@@ -46,6 +46,11 @@ class NextBest(NamedTuple):
     method: str
     num_speculative_tokens: int
     speedup: Interval
+    gain: Interval  # of the deployment's objective
+    probability_faster: float
+    payback_s: Interval
+    changes: tuple[str, ...]
+    by_load: tuple[LoadGain, ...]
 
 
 class Experiment(NamedTuple):
@@ -83,6 +88,12 @@ class Option(NamedTuple):
     best_after: NextBest | None = None
     notes: tuple[str, ...] = ()
 
+    @property
+    def value(self) -> float:
+        """The median gain by which options are ordered: alone or with the best drafter, whichever is larger."""
+        after = self.best_after.gain["p50"] if self.best_after else None
+        return max(self.gain["p50"] or 0.0, after or 0.0)
+
     def to_dict(self) -> JsonObject:
         """The option as JSON."""
         return {
@@ -93,6 +104,11 @@ class Option(NamedTuple):
             "risk": self.risk._asdict(),
             "assumptions": list(self.assumptions),
             "next_experiment": self.next_experiment._asdict(),
-            "best_after": None if self.best_after is None else self.best_after._asdict(),
+            "best_after": None if self.best_after is None else _plain(self.best_after),
             "notes": list(self.notes),
         }
+
+
+def _plain(after: NextBest) -> JsonObject:
+    by_load = [each._asdict() for each in after.by_load]
+    return {**after._asdict(), "changes": list(after.changes), "by_load": by_load}

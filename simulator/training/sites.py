@@ -11,6 +11,8 @@ from hwmodel.records import dataclass
 from hwmodel.units import HOUR
 from simulator.closed_form import capacity
 from simulator.deployment import Deployment, apply_overrides
+from simulator.options.machine import machine_changes
+from simulator.options.situation import NO_METHOD
 from simulator.study import Study, build_study
 from simulator.summary import quantiles
 from simulator.training.facts import Recipe
@@ -89,7 +91,7 @@ def study_on(deployment: Deployment, node: Node, num_draws: int, seed: int) -> S
     reasons = []
     for tensor in _layouts(node.num_gpus):
         try:
-            moved = apply_overrides(deployment, list(moved_to(node, tensor)))
+            moved = apply_overrides(deployment, _overrides(node, tensor))
             study = build_study(moved, k_max=1, num_draws=num_draws, seed=seed)
         except DraftcastError as error:
             reasons.append(str(error))
@@ -101,6 +103,10 @@ def study_on(deployment: Deployment, node: Node, num_draws: int, seed: int) -> S
     raise InputError(f"{node.num_gpus} x {node.gpu}: {reasons[-1]}")
 
 
+def _overrides(node: Node, tensor: int) -> list[str]:
+    return [*NO_METHOD, *machine_changes(node.gpu, tensor), f"hardware.num_gpus={node.num_gpus}"]
+
+
 def _layouts(num_gpus: int) -> Iterator[int]:
     """Tensor-parallel sizes that divide a machine, ascending powers of two."""
     tensor = 1
@@ -108,18 +114,6 @@ def _layouts(num_gpus: int) -> Iterator[int]:
         if num_gpus % tensor == 0:
             yield tensor
         tensor *= 2
-
-
-def moved_to(node: Node, tensor: int) -> Iterator[str]:
-    """Overrides that put a deployment on one machine of that kind, with the links that such machines have."""
-    yield "speculation.method=none"
-    yield f"hardware.gpu={node.gpu}"
-    yield f"hardware.num_gpus={node.num_gpus}"
-    yield f"engine.tensor_parallel_size={tensor}"
-    for key in ("pipeline_parallel_size", "data_parallel_size", "decode_context_parallel_size", "attention_backend"):
-        yield f"engine.{key}="
-    for key in ("interconnect", "nccl_tests", "topology", "allreduce_latency_us", "allreduce_busbw_gb_per_s"):
-        yield f"hardware.{key}="
 
 
 def _site(node: Node, study: Study, recipe: Recipe) -> Site:
