@@ -60,6 +60,7 @@ class AcceptanceDraws:
     # The same for drafts of 1, 2, ... k_max tokens, where it was counted for each: longer drafts are rarer, because
     # what they accept are the places where the next draft would have been.
     by_length: "tuple[AcceptanceDraws, ...]" = ()
+    basis: str = ""  # what published figures it comes from, if any
 
     def for_length(self, num_speculative_tokens: int) -> "AcceptanceDraws":
         """The acceptance of drafts of that length: its own where it was counted, else this one."""
@@ -177,7 +178,7 @@ def _published(asked: _Asked, name: str) -> AcceptanceDraws:
         f"{what}: {length:.2f} tokens per draft at k = {max(asked.k_max, 1)} on"
         f" {asked.workload.kind} text ({found.text})"
     )
-    return _result(asked, draws, source, is_prior=True)
+    return replace(_result(asked, draws, source, is_prior=True), basis=f"{what}: {found.text}")
 
 
 def _result(asked: _Asked, draws: PriorDraws, source: str, *, is_prior: bool) -> AcceptanceDraws:

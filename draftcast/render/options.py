@@ -21,7 +21,7 @@ def render(result: Mapping[str, Any], page: Page) -> None:
         _gains(options, loads[start : start + COLUMNS_PER_TABLE], page)
     page.heading("Over the traffic, and when")
     _times(options, page)
-    page.section("What each takes", [_needs(i, option) for i, option in enumerate(options, 1)])
+    page.section("What each takes", list(_needs(options)))
     changes = [f"{i}: {'; '.join(o['notes'][:MAX_NOTES])}" for i, o in enumerate(options, 1) if o["notes"]]
     page.section("What changes in the engine", changes)
     page.section("Risk to the output", list(_risks(options)))
@@ -33,9 +33,8 @@ def render(result: Mapping[str, Any], page: Page) -> None:
 
 def _best(option: Mapping[str, Any]) -> Mapping[str, Any]:
     """The figures that count: alone, or with the best drafter where that is better."""
-    after = option["best_after"]
-    better = after is not None and (after["gain"]["p50"] or 0.0) > (option["gain"]["p50"] or 0.0)
-    return after if better and after is not None else option
+    best: Mapping[str, Any] = option["best_after"] if option["with_best_drafter"] else option
+    return best
 
 
 def _name(option: Mapping[str, Any]) -> str:
@@ -75,8 +74,15 @@ def _times(options: Sequence[Mapping[str, Any]], page: Page) -> None:
     page.table(("#", "gain", "90 %", "P(faster)", "alone", "ready in", "paid back", "risk"), rows)
 
 
-def _needs(i: int, option: Mapping[str, Any]) -> str:
-    return f"{i}: {'; '.join(need['text'] for need in option['needs'])}"
+def _needs(options: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """The restart that all take, once, and what each takes besides."""
+    for text in dict.fromkeys(need["text"] for option in options for need in option["needs"][:1]):
+        yield f"each: {text}"
+    for i, option in enumerate(options, 1):
+        drafter = _best(option)["needs"] if option["with_best_drafter"] else []
+        takes = [need["text"] for need in (*option["needs"][1:], *drafter)]
+        if takes:
+            yield f"{i}: {'; '.join(takes)}"
 
 
 def _risks(options: Sequence[Mapping[str, Any]]) -> Iterator[str]:

@@ -3,14 +3,14 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from hwmodel.units import HOUR, MINUTE
+from hwmodel.units import MINUTE
+from simulator.decision import RestartValue
 from simulator.options.record import Experiment, Interval, LoadGain, Need, NextBest, Option, Risk
 from simulator.options.situation import Outcome, Situation
 from simulator.summary import quantile_rows, quantiles, share_above
 
 EXACT = Risk("none", "the target verifies every token: the same distribution of outputs, ties in rounding aside")
 SAME_ENGINE = Risk("low", "other kernels round differently: outputs agree in distribution, not token by token")
-RENT_TIME_S = 24 * HOUR  # until a rented machine serves: weights copied, engine installed, traffic moved
 _INTERVAL = ("p05", "p50", "p95")
 
 
@@ -31,6 +31,7 @@ def option_of(outcome: Outcome, k: int, words: Words, best_after: NextBest | Non
     """The option that `outcome` is at draft length `k` (0: without drafts)."""
     situation, value = outcome.situation, outcome.restart_value(k)
     gain, speedup = outcome.traffic_gain(k), outcome.traffic_speedup(k)
+    payback, reason = payback_of(value, words.needs)
     ready = outcome_time_s(situation, words.preparation_s)
     return Option(
         name=words.name,
@@ -44,14 +45,21 @@ def option_of(outcome: Outcome, k: int, words: Words, best_after: NextBest | Non
         probability_faster=share_above(gain, 1.0),
         needs=(restart_need(situation), *words.needs),
         time_to_benefit_s=ready,
-        payback_s=ends(value.payback_s),
-        payback_reason=value.payback_reason,
+        payback_s=payback,
+        payback_reason=reason,
         risk=words.risk,
         assumptions=words.assumptions,
         next_experiment=words.next_experiment,
         best_after=best_after,
         notes=words.notes,
     )
+
+
+def payback_of(value: RestartValue, needs: Sequence[Need]) -> tuple[Interval, str | None]:
+    """When the restart is paid back; not stated where hardware has to be paid as well."""
+    if any(need.kind == "hardware" for need in needs):
+        return dict.fromkeys(_INTERVAL, None), "new hardware is not paid back by time: what it costs is not known here"
+    return ends(value.payback_s), value.payback_reason
 
 
 def with_length(changes: Sequence[str], k: int) -> tuple[str, ...]:
@@ -100,6 +108,21 @@ def outcome_time_s(situation: Situation, preparation_s: float | None) -> float |
     if preparation_s is None or restart.outage_min is None:
         return None
     return preparation_s + restart.outage_min * MINUTE * restart.replicas
+
+
+def drafter_name(outcome: Outcome) -> str:
+    """The head or draft model of an outcome by name; the method where there is neither."""
+    spec = outcome.study.deployment.speculation
+    published = spec.acceptance.published if spec.acceptance else None
+    return published or spec.draft_model or spec.method
+
+
+def weights_needs(outcome: Outcome) -> tuple[Need, ...]:
+    """The weights that an outcome's drafter takes from somewhere: a published head, a draft model."""
+    name, method = drafter_name(outcome), outcome.study.system.method
+    if name == method or method == "mtp":
+        return ()
+    return (Need("weights", f"the weights of {name}", {"weights_bytes": None}),)
 
 
 def one_restart(situation: Situation, outcome: Outcome, k: int) -> Experiment:

@@ -59,7 +59,7 @@ class Comparison(NamedTuple):
         }
 
 
-def compare_options(  # noqa: PLR0913 - the command's options, each in its own word
+def compare_options(
     deployment: Deployment,
     *,
     concurrency: Sequence[int] | None = None,
@@ -145,52 +145,64 @@ def takes_more_than_a_restart(option: Option) -> bool:
     return any(need.kind in _BEYOND_A_RESTART for need in option.needs)
 
 
-def _best(option: Option) -> Option | NextBest:
-    """The figures that count: alone, or with the best drafter where that is better."""
-    after = option.best_after
-    return after if after is not None and (after.gain["p50"] or 0.0) > (option.gain["p50"] or 0.0) else option
-
-
 def recommend(options: Sequence[Option], min_probability: float) -> Recommendation:
     """The best option that a restart reaches and that is sure enough, in a sentence."""
     reach = [option for option in options if not takes_more_than_a_restart(option)]
-    sure = [option for option in reach if _worth(option) and _best(option).probability_faster >= min_probability]
+    sure = [pair for option in reach if (pair := _sure(option, min_probability))]
+    first = max(sure, key=lambda pair: pair[1].gain["p50"] or 0.0, default=None)
     beyond = next((option for option in options if takes_more_than_a_restart(option) and _worth(option)), None)
-    first = sure[0] if sure else None
-    more = beyond if beyond is not None and (first is None or beyond.value > first.value * _WORTH) else None
-    tail = f" Beyond a restart: {_named(more)}." if more is not None else ""
+    if beyond is not None and first is not None and beyond.value <= (first[1].gain["p50"] or 0.0) * _WORTH:
+        beyond = None
+    tail = f" Beyond a restart: {_named(beyond, beyond.best)}." if beyond is not None else ""
+    name = beyond.name if beyond else None
     if first is None:
-        nearest = next((option for option in reach if _worth(option)), None)
-        text = "Keep it as it is: no option that a restart reaches is faster"
-        if nearest is not None:
-            chance = _best(nearest).probability_faster
-            text += f" with {min_probability:.0%}; the nearest is {_named(nearest)}, P(faster) {chance:.0%}"
-        return Recommendation(f"{text}.{tail}", None, "none", 0, (), more.name if more else None)
-    best = _best(first)
-    text = f"Best step that a restart reaches: {_named(first)}, P(faster) {best.probability_faster:.0%}.{tail}"
-    return Recommendation(
-        text, first.name, best.method, best.num_speculative_tokens, best.changes, more.name if more else None
-    )
+        return Recommendation(f"{_nothing(reach, min_probability)}.{tail}", None, "none", 0, (), name)
+    option, best = first
+    text = f"Best step that a restart reaches: {_named(option, best)}, P(faster) {best.probability_faster:.0%}.{tail}"
+    return Recommendation(text, option.name, best.method, best.num_speculative_tokens, best.changes, name)
+
+
+def _sure(option: Option, min_probability: float) -> tuple[Option, Option | NextBest] | None:
+    """The option with the figures that are sure enough and worth it: with the best drafter, else alone; None."""
+    for figures in (option.best, option):
+        if (figures.gain["p50"] or 0.0) > _WORTH and figures.probability_faster >= min_probability:
+            return option, figures
+    return None
+
+
+def _nothing(reach: Sequence[Option], min_probability: float) -> str:
+    """The sentence where nothing that a restart reaches is sure enough, with what comes nearest."""
+    text = "Keep it as it is: no option that a restart reaches is faster"
+    nearest = next((option for option in reach if _worth(option)), None)
+    if nearest is None:
+        return text
+    chance = nearest.best.probability_faster
+    return f"{text} with {min_probability:.0%}; the nearest is {_named(nearest, nearest.best)}, P(faster) {chance:.0%}"
 
 
 def _worth(option: Option) -> bool:
     return option.value > _WORTH
 
 
-def _named(option: Option) -> str:
-    """An option with its best drafter, draft length and gain."""
-    best = _best(option)
-    what = option.name
-    if best is not option:
-        what += f" with {best.method}"
-    length = f", k={best.num_speculative_tokens}" if best.num_speculative_tokens else ""
-    gain = best.gain
+def _named(option: Option, figures: Option | NextBest) -> str:
+    """An option with the drafter and the draft length of `figures`, and their gain."""
+    what = f"{option.name} with {figures.drafter}" if isinstance(figures, NextBest) else option.name
+    length = f", k={figures.num_speculative_tokens}" if figures.num_speculative_tokens else ""
+    gain = figures.gain
     return f"{what}{length}: {gain['p50'] or 0:.2f}x ({gain['p05'] or 0:.2f}-{gain['p95'] or 0:.2f})"
 
 
 def cheapest(options: Sequence[Option]) -> Experiment | None:
-    """The experiment with the least outage among those that would settle an option worth having."""
-    open_ones = [option for option in options if _worth(option)]
-    known = [(option.next_experiment.outage_s, i, option) for i, option in enumerate(open_ones)]
-    ordered = sorted(known, key=lambda entry: (entry[0] is None, entry[0] or 0.0, entry[1]))
-    return ordered[0][2].next_experiment if ordered else None
+    """The experiment that takes least, money and then outage, of those about options that may still be the best.
+
+    Those are the options whose interval reaches above the lower end of the best one's that a restart reaches.
+    """
+    reach = [option for option in options if not takes_more_than_a_restart(option)]
+    bar = max([1.0, *(option.best.gain["p05"] or 0.0 for option in reach)])
+    open_ones = [option for option in options if (option.best.gain["p95"] or 0.0) > bar and _worth(option)]
+    ordered = sorted(open_ones, key=lambda option: _price(option.next_experiment))
+    return ordered[0].next_experiment if ordered else None
+
+
+def _price(experiment: Experiment) -> tuple[bool, bool, float]:
+    return experiment.takes_money, experiment.outage_s is None, experiment.outage_s or 0.0

@@ -7,7 +7,7 @@ from hwmodel.specs import ModelShape
 from hwmodel.units import GB
 from simulator.closed_form import memory_plan
 from simulator.deployment.speculation import LOOKUP_METHODS
-from simulator.options.build import EXACT, Words, one_restart, option_of
+from simulator.options.build import EXACT, Words, one_restart, option_of, weights_needs
 from simulator.options.moves import Changes, lengths_of
 from simulator.options.record import Experiment, Need, Option
 from simulator.options.situation import Outcome, Situation
@@ -48,12 +48,22 @@ def usable(outcome: Outcome) -> bool:
 def drafter_option(outcome: Outcome, words: Words) -> Option:
     """The option of a drafter at its best length over the traffic, its weights and memory among the needs."""
     k = outcome.pick.best_enabled
-    needs = (*words.needs, *memory_needs(outcome))
+    needs = (*words.needs, *weights_needs(outcome), *memory_needs(outcome))
     experiment = words.next_experiment
     if not experiment.text:
         experiment = one_restart(outcome.situation, outcome, k)
-    said = (*words.assumptions, f"acceptance: {outcome.study.acceptance.source}")
+    said = (*words.assumptions, acceptance_sentence(outcome, words.name, k))
     return option_of(outcome, k, words._replace(needs=needs, assumptions=said, next_experiment=experiment))
+
+
+def acceptance_sentence(outcome: Outcome, name: str, k: int) -> str:
+    """What is assumed about acceptance at draft length `k`, and where it comes from."""
+    drawn = outcome.study.acceptance
+    own = drawn.for_length(k)
+    length, share = 1.0 + float(own.median_survival[0, :k].sum()), own.median_draft_probability
+    often = "" if share >= 1.0 else f", a draft on {share:.0%} of the steps"
+    basis = drawn.basis or ("prior by method and kind of text" if drawn.is_prior else drawn.source)
+    return f"{name}: {length:.2f} tokens per draft at k={k}{often} ({basis})"
 
 
 def memory_needs(outcome: Outcome) -> Iterator[Need]:
@@ -134,10 +144,9 @@ def _heads(situation: Situation) -> Iterator[tuple[tuple[str, ...], Words]]:
     if spec.acceptance is not None and spec.method not in (*LOOKUP_METHODS, "none", "mtp", "draft_model"):
         yield (f"speculation.method={spec.method}",), Words(f"{spec.method}, as in the file", "drafter", EXACT, _SETTLE)
     for drafter, relation in published_heads(situation.today.study.system.shape):
-        weights = Need("weights", f"the weights of {drafter.name}", {"weights_bytes": None})
         relative = f" (trained for {drafter.target})" if relation == "sibling" else ""
         changes = (f"speculation.method={drafter.method}", f"speculation.acceptance.published={drafter.name}")
-        yield changes, Words(f"{drafter.name}{relative}", "drafter", EXACT, _SETTLE, (weights,))
+        yield changes, Words(f"{drafter.name}{relative}", "drafter", EXACT, _SETTLE)
 
 
 def published_heads(shape: ModelShape) -> list[tuple[PublishedDrafter, str]]:
@@ -188,8 +197,7 @@ def _draft_models(situation: Situation) -> Iterator[tuple[tuple[str, ...], Words
             if found and (best is None or found.gain > best.gain):
                 best = found
         if best is not None:
-            weights = Need("weights", f"the weights of {name}", {"weights_bytes": None})
-            yield best.changes, Words(f"draft model {name}", "drafter", EXACT, _SETTLE, (weights,))
+            yield best.changes, Words(f"draft model {name}", "drafter", EXACT, _SETTLE)
 
 
 def small_relatives(target: ModelShape) -> list[str]:

@@ -19,7 +19,7 @@ from simulator.system import System, build_system
 _GRAPH_MODES = ("FULL_AND_PIECEWISE", "FULL_DECODE_ONLY")
 _PROBE_LENGTH = 3  # drafted tokens at which modes are compared
 _RESTART = "one restart with it, and `draftcast measure` before and after"
-_KERNELS = "kernels keep their speed; only what the engine does around them changes"
+_KERNELS = "engine changes: kernels keep their speed, only what the engine does around them changes"
 
 
 def options(situation: Situation, today: Today) -> Iterable[Option]:
@@ -28,7 +28,7 @@ def options(situation: Situation, today: Today) -> Iterable[Option]:
         difference = mode_difference(situation, changes, today)
         if not difference:
             continue
-        words = Words(name, "engine", SAME_ENGINE, _experiment(situation), needs, (f"{name}: {_KERNELS}",))
+        words = Words(name, "engine", SAME_ENGINE, _experiment(situation), needs, (_KERNELS,))
         option = move_option(situation, changes, today, words._replace(notes=difference))
         if option is not None:
             yield option

@@ -75,7 +75,9 @@ def _communication(situation: Situation) -> Iterator[Move]:
     if better:
         need = Need("hardware", f"the same GPUs on {better} (another board or switches)", {"money": None})
         said = f"{better}: the published curve of that class, where one is known for the GPU"
-        experiment = Experiment("`all_reduce_perf` on such a machine, rented or borrowed for an hour", 0.0)
+        experiment = Experiment(
+            "`all_reduce_perf` on such a machine, rented or borrowed for an hour", 0.0, takes_money=True
+        )
         words = Words(f"PCIe topology: {better}", "hardware", SAME_ENGINE, experiment, (need,), (said,), None)
         changes = (f"hardware.interconnect={better}", "hardware.topology=", "hardware.nccl_tests=",
                    "hardware.allreduce_latency_us=", "hardware.allreduce_busbw_gb_per_s=")  # fmt: skip
@@ -102,7 +104,7 @@ def _layouts(situation: Situation) -> Iterator[Move]:
             if screened and screened.undrafted_gain > 1.0:
                 found.append((screened.undrafted_gain, layout))
     for _, layout in sorted(found, key=lambda pair: -pair[0])[:MAX_LAYOUTS]:
-        said = f"layout {_layout_name(layout)}: ranks are equally loaded, and the engine supports the combination"
+        said = "other layouts: ranks are equally loaded, and the engine supports the combination"
         experiment = _restart(situation, "one restart in this layout, and `draftcast measure` before and after")
         words = Words(f"layout {_layout_name(layout)}", "layout", SAME_ENGINE, experiment, (), (said,))
         yield Move(tuple(_layout_changes(layout)), words)
@@ -191,8 +193,8 @@ def _machines(situation: Situation) -> Iterator[Move]:
     for name, screened in _distinct(found)[:MAX_MACHINES]:
         count = next(change for change in screened.changes if change.startswith("hardware.num_gpus=")).split("=")[1]
         need = Need("hardware", f"{count} x {name} with their own links", {"num_gpus": float(count), "money": None})
-        said = f"{name}: parameters from their priors, since nothing was measured on it"
-        rent = Experiment("rent one for an hour and `draftcast measure` the model there", 0.0)
+        said = "other machines: parameters from their priors, since nothing was measured on them"
+        rent = Experiment("rent one for an hour and `draftcast measure` the model there", 0.0, takes_money=True)
         words = Words(f"machine: {count} x {name}", "hardware", SAME_ENGINE, rent, (need,), (said,), None)
         yield Move(tuple(change for change in screened.changes if change not in NO_METHOD), words)
 
@@ -207,15 +209,18 @@ def _distinct(found: list[tuple[float, str, Screened]]) -> list[tuple[str, Scree
 
 
 def _fastest(situation: Situation, gpu: Gpu) -> Screened | None:
-    """The model on no more of these GPUs than it has now, the fastest way; on more where it takes more."""
+    """The model on as many of these GPUs as it has now or half of them, the faster way; on more where it takes more."""
+    held = situation.today.capacity.memory.weight_bytes * situation.today.study.system.parallel.num_gpus
+    now = 2 ** (situation.deployment.num_gpus.bit_length() - 1)
     best = None
-    for tensor in _SIZES:
-        found = _screened(situation, tuple(machine_changes(gpu.name, tensor)))
-        larger = tensor > situation.deployment.num_gpus
-        if found is not None and (best is None or larger or found.undrafted_gain > best.undrafted_gain):
-            best = found
-        if best is not None and larger:
+    for tensor in [max(now // 2, 1), now, *(size for size in _SIZES if size > now)]:
+        if best is not None and tensor > now:
             break
+        if tensor * gpu.memory_bytes < held:
+            continue
+        found = _screened(situation, tuple(machine_changes(gpu.name, tensor)))
+        if found is not None and (best is None or found.undrafted_gain > best.undrafted_gain):
+            best = found
     return best
 
 

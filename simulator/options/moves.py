@@ -3,7 +3,16 @@
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from simulator.options.build import Words, ends, load_gains, option_of, with_length
+from simulator.options.build import (
+    Words,
+    drafter_name,
+    ends,
+    load_gains,
+    option_of,
+    payback_of,
+    weights_needs,
+    with_length,
+)
 from simulator.options.record import NextBest, Option
 from simulator.options.situation import NO_METHOD, Outcome, Situation
 from simulator.summary import quantiles, share_above
@@ -41,14 +50,14 @@ def move_option(situation: Situation, changes: Changes, today: Today, words: Wor
     if isinstance(outcome, str) or not outcome.fits:
         return None
     option = option_of(outcome, 0, words)
-    after = best_after(situation, changes, today)
+    after = best_after(situation, changes, today, words)
     together = 0.0 if after is None else (after.gain["p50"] or 0.0) / today.gain
     if max(option.gain["p50"] or 0.0, together) < 1.0 + NOTABLE:
         return None
     return option._replace(changes=changes, best_after=after)
 
 
-def best_after(situation: Situation, changes: Changes, today: Today) -> NextBest | None:
+def best_after(situation: Situation, changes: Changes, today: Today, words: Words) -> NextBest | None:
     """The best drafter once `changes` are in place, against today's baseline; None where none gains anything."""
     best = None
     for drafter in today.drafters:
@@ -59,20 +68,22 @@ def best_after(situation: Situation, changes: Changes, today: Today) -> NextBest
     if best is None:
         return None
     outcome = situation.possible(best.changes, [best.num_speculative_tokens])
-    return None if isinstance(outcome, str) else next_best(outcome, best.num_speculative_tokens)
+    return None if isinstance(outcome, str) else next_best(outcome, best.num_speculative_tokens, words)
 
 
-def next_best(outcome: Outcome, k: int) -> NextBest:
+def next_best(outcome: Outcome, k: int, words: Words) -> NextBest:
     """The figures of a change and a drafter together."""
     gain = outcome.traffic_gain(k)
-    value = outcome.restart_value(k)
+    payback, _ = payback_of(outcome.restart_value(k), words.needs)
     return NextBest(
         method=outcome.study.system.method,
+        drafter=drafter_name(outcome),
         num_speculative_tokens=k,
         speedup=ends(quantiles(outcome.traffic_speedup(k))),
         gain=ends(quantiles(gain)),
         probability_faster=share_above(gain, 1.0),
-        payback_s=ends(value.payback_s),
+        payback_s=payback,
         changes=with_length(outcome.changes, k),
         by_load=load_gains(outcome, k),
+        needs=weights_needs(outcome),
     )

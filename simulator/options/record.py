@@ -2,6 +2,8 @@
 
 from typing import Any, Literal, NamedTuple
 
+from simulator.decision import SCHEDULE_MARGIN
+
 JsonObject = dict[str, Any]
 Interval = dict[str, float | None]  # "p05", "p50", "p95"
 
@@ -44,6 +46,7 @@ class NextBest(NamedTuple):
     """What becomes the best method once the option is in place, and the gain of both together over today."""
 
     method: str
+    drafter: str  # the head or draft model by name, else the method
     num_speculative_tokens: int
     speedup: Interval
     gain: Interval  # of the deployment's objective
@@ -51,14 +54,16 @@ class NextBest(NamedTuple):
     payback_s: Interval
     changes: tuple[str, ...]
     by_load: tuple[LoadGain, ...]
+    needs: tuple[Need, ...]  # of the drafter, besides those of the option
 
 
 class Experiment(NamedTuple):
-    """The cheapest measurement that would settle the option, and the outage it takes (0: none)."""
+    """The cheapest measurement that would settle the option, and the outage it takes (0: none, None: not stated)."""
 
     text: str
     outage_s: float | None = 0.0
     command: str | None = None
+    takes_money: bool = False  # a machine must be rented or borrowed
 
 
 class Option(NamedTuple):
@@ -89,10 +94,17 @@ class Option(NamedTuple):
     notes: tuple[str, ...] = ()
 
     @property
+    def best(self) -> "Option | NextBest":
+        """The figures that count: with the best drafter where that gains clearly more, else alone."""
+        after = self.best_after
+        if after is not None and (after.gain["p50"] or 0.0) > (self.gain["p50"] or 0.0) * (1.0 + SCHEDULE_MARGIN):
+            return after
+        return self
+
+    @property
     def value(self) -> float:
-        """The median gain by which options are ordered: alone or with the best drafter, whichever is larger."""
-        after = self.best_after.gain["p50"] if self.best_after else None
-        return max(self.gain["p50"] or 0.0, after or 0.0)
+        """The median gain by which options are ordered."""
+        return self.best.gain["p50"] or 0.0
 
     def to_dict(self) -> JsonObject:
         """The option as JSON."""
@@ -104,6 +116,7 @@ class Option(NamedTuple):
             "risk": self.risk._asdict(),
             "assumptions": list(self.assumptions),
             "next_experiment": self.next_experiment._asdict(),
+            "with_best_drafter": self.best is not self,
             "best_after": None if self.best_after is None else _plain(self.best_after),
             "notes": list(self.notes),
         }
@@ -111,4 +124,5 @@ class Option(NamedTuple):
 
 def _plain(after: NextBest) -> JsonObject:
     by_load = [each._asdict() for each in after.by_load]
-    return {**after._asdict(), "changes": list(after.changes), "by_load": by_load}
+    needs = [need.to_dict() for need in after.needs]
+    return {**after._asdict(), "changes": list(after.changes), "by_load": by_load, "needs": needs}

@@ -6,15 +6,15 @@ import numpy as np
 
 from hwmodel.errors import DraftcastError
 from hwmodel.units import HOUR
-from simulator.options.build import EXACT, Words, ends, option_of, restart_need
-from simulator.options.drafters import memory_needs
+from simulator.options.build import EXACT, Words, ends, option_of
+from simulator.options.drafters import acceptance_sentence, memory_needs
 from simulator.options.record import Experiment, Need, Option
 from simulator.options.situation import Outcome, Situation
 from simulator.training.facts import recipe
-from simulator.training.head import METHOD
 from simulator.training.sites import NODE_GPUS, RENTED, Node, Site, local_site, rented_site
 from simulator.training.value import head_changes, outage_s, service_payback
 
+_HOURS = "training: hours as `draftcast train-cost` has them, which lists its own assumptions"
 DAY_S = 24 * HOUR  # "if it takes days locally, rent"
 _COLLECT = Experiment(
     "keep the answers that the service writes anyway, and train on a tenth of them: acceptance grows slowly with data",
@@ -36,24 +36,23 @@ def options(situation: Situation, prices: Mapping[str, float]) -> Iterable[Optio
     local_s = float(np.median(here.total_s))
     rent = away is not None and local_s > DAY_S
     place = away if rent and away is not None else here
+    k = outcome.pick.best_enabled
     needs = (*_needs(here, away), *memory_needs(outcome), _money(place, prices, deployment.costs.currency))
     words = Words(
-        f"train an {METHOD.upper().replace('EAGLE3', 'EAGLE-3')} head",
+        "train an EAGLE-3 head",
         "training",
         EXACT,
         _COLLECT,
         needs,
-        (f"acceptance: {outcome.study.acceptance.source}", "training: hours by `draftcast train-cost`, which lists its"
-         " own assumptions"),
+        (acceptance_sentence(outcome, "trained head", k), _HOURS),
         float(np.median(place.total_s)),
-    )  # fmt: skip
-    k = outcome.pick.best_enabled
+    )
     option = option_of(outcome, k, words)
     if not rent:
         down = here.total_s + outage_s(situation)
         paid = service_payback(situation, outcome.traffic_speedup(k), down, outcome.scores.weights)
         option = option._replace(payback_s=ends(paid.seconds), payback_reason=paid.reason)
-    yield option._replace(needs=(restart_need(situation), *needs))
+    yield option
 
 
 def _rented(situation: Situation, node: Node) -> Site | None:
