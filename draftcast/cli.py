@@ -44,6 +44,11 @@ BROKEN_PIPE_EXIT_CODE = 141  # 128 + SIGPIPE
 _NOT_WRITTEN = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
 
 
+def module_name(command: str) -> str:
+    """The module of a command: its name, with the dash that Python's names lack."""
+    return command.replace("-", "_")
+
+
 class Interrupted(click.ClickException):
     """Ctrl-C: one line, and the exit code that shells expect."""
 
@@ -65,7 +70,7 @@ class LazyGroup(click.Group):
         """The command of that name, its module imported now; None for a name that is not in the table."""
         if cmd_name not in COMMANDS:
             return None
-        command = importlib.import_module(f"draftcast.commands.{cmd_name.replace('-', '_')}").command
+        command = importlib.import_module(f"draftcast.commands.{module_name(cmd_name)}").command
         assert isinstance(command, click.Command)
         return command
 
