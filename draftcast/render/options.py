@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from draftcast.render.numbers import UNDEFINED, duration, factor, interval, probability
+from draftcast.render.numbers import UNDEFINED, duration, factor, interval, probability, significant
 from draftcast.render.page import Page
 
 COLUMNS_PER_TABLE = 5  # loads side by side in 80 columns
@@ -15,10 +15,11 @@ def render(result: Mapping[str, Any], page: Page) -> None:
     """The recommendation, gains by load, what each option takes and risks, and what it all rests on."""
     options = result["options"]
     page.headline(result["recommendation"]["text"])
-    loads = [load["concurrency"] for load in result["today"]["loads"]]
+    today = {load["concurrency"]: load["throughput_tokens_per_s"] for load in result["today"]["loads"]}
+    loads = list(today)
     page.heading("Throughput over today's without speculation, by concurrency: median")
     for start in range(0, len(loads), COLUMNS_PER_TABLE):
-        _gains(options, loads[start : start + COLUMNS_PER_TABLE], page)
+        _gains(options, {load: today[load] for load in loads[start : start + COLUMNS_PER_TABLE]}, page)
     page.heading("Over the traffic, and when")
     _times(options, page)
     page.section("What each takes", list(_needs(options)))
@@ -43,8 +44,9 @@ def _name(option: Mapping[str, Any]) -> str:
     return name if len(name) <= NAME_WIDTH else f"{name[: NAME_WIDTH - 1]}…"
 
 
-def _gains(options: Sequence[Mapping[str, Any]], loads: Sequence[int], page: Page) -> None:
-    rows = []
+def _gains(options: Sequence[Mapping[str, Any]], loads: Mapping[int, float], page: Page) -> None:
+    """Median gains by load, below today's tokens a second."""
+    rows = [["today: tok/s", UNDEFINED, *(significant(speed) for speed in loads.values())]]
     for i, option in enumerate(options, 1):
         best = _best(option)
         by_load = {gain["concurrency"]: gain["speedup"]["p50"] for gain in best["by_load"]}

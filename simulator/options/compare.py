@@ -15,6 +15,8 @@ from simulator.options.situation import Situation
 
 DEFAULT_DRAWS = 1000
 _BEYOND_A_RESTART = {"hardware", "training", "money", "tuning"}
+_NOT_THE_SAME = {"unknown", "lossy"}
+_SURE = 0.99  # draws cannot tell more
 _WORTH = 1.01  # a median gain below it is nothing that a measurement would confirm
 
 
@@ -94,13 +96,21 @@ def compare_options(
     return Comparison(
         inputs=inputs,
         options=options,
-        recommendation=recommend(options, deployment.objective.min_probability_faster),
+        recommendation=_with_fit(situation, recommend(options, deployment.objective.min_probability_faster)),
         next_experiment=cheapest(options),
         today=_today(situation),
         assumptions=tuple(dict.fromkeys(text for option in options for text in option.assumptions)),
         notes=situation.own_notes(study.notes, study.system.notes),
         prediction_id=prediction_identity(inputs),
     )
+
+
+def _with_fit(situation: Situation, said: Recommendation) -> Recommendation:
+    """The recommendation, after what is wrong with the deployment as it stands."""
+    reason = situation.today.capacity.reason
+    if situation.today.capacity.limited_by != "does_not_fit":
+        return said
+    return said._replace(text=f"It does not fit as it stands: {reason}; gains are over what it would do. {said.text}")
 
 
 def _replays(deployment: Deployment, paths: Sequence[str]) -> dict[str, str]:
@@ -141,8 +151,8 @@ def _today(situation: Situation) -> JsonObject:
 
 
 def takes_more_than_a_restart(option: Option) -> bool:
-    """Whether an option needs hardware, training, money or tuning."""
-    return any(need.kind in _BEYOND_A_RESTART for need in option.needs)
+    """Whether an option needs hardware, training, money or tuning, or changes what the users get."""
+    return option.risk.level in _NOT_THE_SAME or any(need.kind in _BEYOND_A_RESTART for need in option.needs)
 
 
 def recommend(options: Sequence[Option], min_probability: float) -> Recommendation:
@@ -154,11 +164,13 @@ def recommend(options: Sequence[Option], min_probability: float) -> Recommendati
     if beyond is not None and first is not None and beyond.value <= (first[1].gain["p50"] or 0.0) * _WORTH:
         beyond = None
     tail = f" Beyond a restart: {_named(beyond, beyond.best)}." if beyond is not None else ""
+    if beyond is not None and beyond.risk.level in _NOT_THE_SAME:
+        tail = f"{tail[:-1]}; its output differs."
     name = beyond.name if beyond else None
     if first is None:
         return Recommendation(f"{_nothing(reach, min_probability)}.{tail}", None, "none", 0, (), name)
     option, best = first
-    text = f"Best step that a restart reaches: {_named(option, best)}, P(faster) {best.probability_faster:.0%}.{tail}"
+    text = f"Best step that a restart reaches: {_named(option, best)}, P(faster) {_chance(best)}.{tail}"
     return Recommendation(text, option.name, best.method, best.num_speculative_tokens, best.changes, name)
 
 
@@ -176,8 +188,13 @@ def _nothing(reach: Sequence[Option], min_probability: float) -> str:
     nearest = next((option for option in reach if _worth(option)), None)
     if nearest is None:
         return text
-    chance = nearest.best.probability_faster
-    return f"{text} with {min_probability:.0%}; the nearest is {_named(nearest, nearest.best)}, P(faster) {chance:.0%}"
+    named = _named(nearest, nearest.best)
+    return f"{text} with {min_probability:.0%}; the nearest is {named}, P(faster) {_chance(nearest.best)}"
+
+
+def _chance(figures: Option | NextBest) -> str:
+    chance = figures.probability_faster
+    return f"over {_SURE:.0%}" if chance > _SURE else f"{chance:.0%}"
 
 
 def _worth(option: Option) -> bool:

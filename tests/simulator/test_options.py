@@ -454,3 +454,11 @@ def test_today_ranks_drafters_by_gain_and_keeps_those_that_cannot_run():
     options = {("a",): made("a", 0.9), ("b",): made("b", 1.3)}
     found = drafters_today([("a",), ("b",), ("c",)], options)
     assert found == Today((("b",), ("a",), ("c",)), 1.3)
+
+
+def test_what_changes_the_output_is_never_the_step_that_is_recommended():
+    lossy = made("4 bits", 2.0)._replace(risk=Risk("lossy", "other text"))
+    said = recommend([lossy, made("head", 1.3)], 0.8)
+    assert said.option == "head"
+    assert said.beyond == "4 bits"
+    assert said.text.endswith("its output differs.")
