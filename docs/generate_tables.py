@@ -14,6 +14,7 @@ import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
+import numpy as np
 from click.testing import CliRunner
 
 from calibration.calibrate import calibrate
@@ -26,18 +27,22 @@ from hwmodel.parameters import fitted_values, prior_table
 from simulator.acceptance_priors import priors
 from simulator.deployment import known_keys
 from simulator.deployment.load import with_profile
+from simulator.published_drafters import drafter_facts, listed, measured_gap, published_drafters
+from simulator.study import build_study
+from simulator.training.facts import recipe, training_facts
+from simulator.training.sites import local_site
 
 DOCS = Path(__file__).resolve().parent
 ROOT = DOCS.parent
 PAGES = (
     ROOT / "README.md",
-    *(DOCS / f"{name}.md" for name in ("model", "guide", "inspect", "calibration", "validate")),
+    *(DOCS / f"{name}.md" for name in ("model", "guide", "inspect", "calibration", "validate", "options")),
 )
 ALLREDUCE = ROOT / "hwmodel" / "data" / "allreduce"
 BLOCK = re.compile(r"(<!-- generated: (?P<name>[^\n]+) -->\n)(?P<body>.*?)(<!-- end -->)", re.DOTALL)
 WIDTH = "100"  # columns of the outputs
 UNSTATED = ("hardware.allreduce_algorithm=", "hardware.allreduce_one_shot_max_kib=")  # what the fit finds by itself
-APPROXIMATE = ("calibration check",)  # the end of a search: its last digit may differ between machines
+APPROXIMATE = ("calibration check", "training runs")  # the end of a search: its last digit may differ between machines
 NUMBER = re.compile(r"[-+<>]?\d[\d.,]*")
 
 # Published counts of distinct experts, one sequence, one layer: (source, experts, top-k, tokens, counted).
@@ -184,6 +189,57 @@ def calibration_check() -> str:
     return table(("concurrency", "measured", "before", "calibrated"), rows)
 
 
+def traffic_gaps() -> str:
+    """The gap from benchmarks to traffic of every drafter that was published with both."""
+    rows = []
+    for kind, built_in in (("separate heads", False), ("own layers", True)):
+        pairs = [(d, gap) for d in published_drafters() if d.is_built_in == built_in and (gap := measured_gap(d))]
+        rows += [(kind, d.name, f"{gap:+.2f}") for d, gap in pairs]
+        stated = drafter_facts()["gap"]["mtp" if built_in else "heads"]
+        rows.append((kind, "used", f"{stated['logit']:+.2f} +- {stated['logit_sd']:.2f}"))
+    return table(("class", "drafter", "gap on the logit scale"), rows)
+
+
+def published() -> str:
+    """Every published drafter: what it is for, what is expected of it, and where its figures come from."""
+    rows = []
+    for drafter, item in zip(published_drafters(), listed(), strict=True):
+        c1 = item["first_acceptance"]
+        figures = "; ".join(f"{f.setting}: {f.source}" for f in drafter.figures)
+        expected = f"{c1['p50']:.2f} ({c1['p05']:.2f} to {c1['p95']:.2f})"
+        rows.append((f"`{drafter.name}`", drafter.method, drafter.target, expected, figures))
+    return table(("drafter", "method", "trained for", "c1", "sources"), rows)
+
+
+def training_runs() -> str:
+    """Published training runs beside the hours that `train-cost` has for them."""
+    rows = []
+    for run in training_facts()["run"]:
+        total = float(run["total_tokens"])
+        deployment = load(
+            ROOT / "examples" / "kimi-k2.5-8x-rtx-pro-6000.toml",
+            ("speculation.method=none", f"model.config={run['model']}", f"hardware.gpu={run['gpu']}",
+             "hardware.interconnect=", "workload.input_tokens=2000", "workload.output_tokens=8000", "measured=",
+             f"costs.training_tokens={0.8 * total}", "costs.epochs=1"),
+        )  # fmt: skip
+        study = build_study(deployment, k_max=1)
+        site = local_site(study, recipe(deployment.costs, 8000.0, 2000, 0))
+        hours = sum(site.seconds[stage] for stage in run["stages"]) * site.node.num_gpus / 3600.0
+        low, middle, high = (f"{x:,.0f}" for x in np.quantile(hours, [0.05, 0.5, 0.95]))
+        cells = (f"{total / 1e9:g} G", f"{run['gpu_hours']:,.0f}", f"{middle} ({low} to {high})")
+        rows.append((run["name"], run["gpu"], *cells, run["source"]))
+    return table(("run", "GPU", "tokens", "GPU-hours", "predicted (90 %)", "source"), rows)
+
+
+def training_priors() -> str:
+    """What is assumed about a training run."""
+    rows = [
+        (f"`{name}`", f"{row['median']:,}", f"{row['log_sd']:g}", row["source"])
+        for name, row in training_facts()["prior"].items()
+    ]
+    return table(("what", "median", "log-sd", "source"), rows)
+
+
 TABLES: Mapping[str, Callable[[], str]] = {
     "parameters": parameters,
     "fitted medians": fitted,
@@ -196,6 +252,10 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "keys": keys,
     "forward check": forward_check,
     "calibration check": calibration_check,
+    "traffic gaps": traffic_gaps,
+    "published drafters": published,
+    "training runs": training_runs,
+    "training priors": training_priors,
 }
 
 

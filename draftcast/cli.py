@@ -21,6 +21,8 @@ COMMANDS = {
     "predict": "One speculative configuration against its baseline, part by part.",
     "whatif": "Any keys of the deployment varied, every combination predicted.",
     "simulate": "A serving run of both arms, request by request.",
+    "options": "All ways to faster decoding side by side: what each gains, takes and risks.",
+    "train-cost": "What training a draft head costs, here and on rented machines, and when its gain has paid.",
     "calibrate": "Model parameters fitted to measurements, with uncertainty, and what would narrow it.",
     "report": "One page with the answer, its charts and what stands behind it.",
     "step": "One engine step on the ranks: layers, AllReduce on the links of the box, experts as drawn.",
@@ -40,6 +42,11 @@ BROKEN_PIPE_EXIT_CODE = 141  # 128 + SIGPIPE
 
 # What writing to a full, failing or closed file ends with.
 _NOT_WRITTEN = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
+
+
+def module_name(command: str) -> str:
+    """The module of a command: its name, with the dash that Python's names lack."""
+    return command.replace("-", "_")
 
 
 class Interrupted(click.ClickException):
@@ -63,7 +70,7 @@ class LazyGroup(click.Group):
         """The command of that name, its module imported now; None for a name that is not in the table."""
         if cmd_name not in COMMANDS:
             return None
-        command = importlib.import_module(f"draftcast.commands.{cmd_name}").command
+        command = importlib.import_module(f"draftcast.commands.{module_name(cmd_name)}").command
         assert isinstance(command, click.Command)
         return command
 

@@ -12,12 +12,16 @@ import numpy as np
 
 from hwmodel.errors import InputError
 from hwmodel.records import dataclass
+from hwmodel.specs import ModelShape
 from simulator.acceptance_evidence import Evidence, evidence_of
 from simulator.acceptance_priors import (
+    ModelCurve,
     PriorDraws,
+    as_tree,
     lookup_probability,
     lookup_survival,
     match_shape,
+    method_curve,
     model_prior,
     priors,
 )
@@ -56,6 +60,7 @@ class AcceptanceDraws:
     # The same for drafts of 1, 2, ... k_max tokens, where it was counted for each: longer drafts are rarer, because
     # what they accept are the places where the next draft would have been.
     by_length: "tuple[AcceptanceDraws, ...]" = ()
+    basis: str = ""  # what published figures it comes from, if any
 
     def for_length(self, num_speculative_tokens: int) -> "AcceptanceDraws":
         """The acceptance of drafts of that length: its own where it was counted, else this one."""
@@ -73,6 +78,7 @@ class _Asked:
     rng: np.random.Generator
     ngram_variant: str | None
     context_tokens: float
+    target: ModelShape | None = None
 
     @property
     def always_drafts(self) -> bool:
@@ -92,19 +98,23 @@ def acceptance_draws(  # noqa: PLR0913 - the public question in its own words
     rng: np.random.Generator,
     ngram_variant: str | None,
     context_tokens: float,
+    target: ModelShape | None = None,
 ) -> AcceptanceDraws:
     """Draws of the acceptance of `spec` on `workload` up to `k_max` drafted tokens, and its point values.
 
     Equal generators give comparable draws: a changed input shifts them, it does not shuffle them. `ngram_variant` is
-    the engine's search (kmp, lps, gpu_v1, mrv2); `context_tokens` the mean context of a decode step. Raises InputError
-    where a stated acceptance cannot be, and where a parallel drafter is asked beyond what is known of it.
+    the engine's search (kmp, lps, gpu_v1, mrv2); `context_tokens` the mean context of a decode step; `target` the
+    model, which a published drafter may only be a relative of. Raises InputError where a stated acceptance cannot be,
+    and where a parallel drafter is asked beyond what is known of it.
     """
-    asked = _Asked(spec, workload, k_max, num_draws, rng, ngram_variant, context_tokens)
+    asked = _Asked(spec, workload, k_max, num_draws, rng, ngram_variant, context_tokens, target)
     if spec.method == "none":
         nothing = PriorDraws(np.zeros((num_draws + 1, k_max)), np.zeros(num_draws + 1), ())
         return _result(asked, nothing, "no drafting", is_prior=False)
     if spec.acceptance is None:
         return _prior(asked)
+    if spec.acceptance.published is not None:
+        return _published(asked, spec.acceptance.published)
     evidence = evidence_of(spec.acceptance, spec, workload)
     _refuse_beyond_block(asked, evidence.at_k)
     notes = evidence.notes
@@ -138,11 +148,37 @@ def _prior(asked: _Asked) -> AcceptanceDraws:
         draws = PriorDraws(rows, probability, ())
         share = f", a draft on {probability[-1]:.0%} of the steps"
     else:
-        draws = model_prior(spec.method, workload, shown_k, asked.num_draws, asked.rng)
+        draws = _in_shape(asked, model_prior(method_curve(spec.method), workload, shown_k, asked.num_draws, asked.rng))
         share = ""
     length = 1 + draws.survival[-1].sum()
     source = f"prior for {spec.method} on {workload.kind} text: {length:.2f} tokens per draft at k = {shown_k}{share}"
     return _result(asked, draws, source, is_prior=True)
+
+
+def _in_shape(asked: _Asked, chain: PriorDraws) -> PriorDraws:
+    """The prior of a chain, or of a tree where the deployment drafts one."""
+    topk = asked.speculation.sglang_topk or 1
+    return chain if topk <= 1 else as_tree(chain, topk, asked.rng)
+
+
+def _published(asked: _Asked, name: str) -> AcceptanceDraws:
+    """The prior that the published figures of a drafter give (docs/options.md, eq. A1)."""
+    from simulator.published_drafters import named_estimate  # only where one is named: start-up time
+
+    spec = asked.speculation
+    if spec.method in LOOKUP_METHODS:
+        raise InputError(f"speculation.acceptance.published: {spec.method} has no head; allowed: replay, or measured")
+    found, what = named_estimate(name, spec.method, asked.target)
+    usual = method_curve(spec.method)
+    _refuse_beyond_block(asked, 0)
+    curve = ModelCurve(found.logit, found.logit_sd, found.decay or usual.decay, usual.decay_log_sd)
+    draws = _in_shape(asked, model_prior(curve, asked.workload, max(asked.k_max, 1), asked.num_draws, asked.rng))
+    length = 1 + draws.survival[-1].sum()
+    source = (
+        f"{what}: {length:.2f} tokens per draft at k = {max(asked.k_max, 1)} on"
+        f" {asked.workload.kind} text ({found.text})"
+    )
+    return replace(_result(asked, draws, source, is_prior=True), basis=f"{what}: {found.text}")
 
 
 def _result(asked: _Asked, draws: PriorDraws, source: str, *, is_prior: bool) -> AcceptanceDraws:

@@ -3,7 +3,7 @@
 import tomllib
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -38,15 +38,44 @@ def match_shape() -> tuple[MatchShape, int]:
     return MatchShape(table["w"], table["high"], table["low"]), table["at_k"]
 
 
-def model_prior(method: str, workload: Workload, k: int, num_draws: int, rng: np.random.Generator) -> PriorDraws:
-    """Prior of a drafter that is a model: c_i = c1 decay^(i-1), a draft on every step."""
-    table, normals = priors()["model"][method], _normals(rng, num_draws)
-    logit = _logit(table["c1"]) + priors()["kind_logit"][workload.kind]
+class ModelCurve(NamedTuple):
+    """c_i = c1 decay^(i-1) of a drafter that is a model, on text of kind "mixed" at temperature 1."""
+
+    logit: float  # of c1
+    logit_sd: float
+    decay: float
+    decay_log_sd: float
+
+
+def method_curve(method: str) -> ModelCurve:
+    """What is assumed of a method's drafters in general."""
+    table = priors()["model"][method]
+    return ModelCurve(_logit(table["c1"]), table["c1_logit_sd"], table["decay"], table["decay_log_sd"])
+
+
+def model_prior(curve: ModelCurve, workload: Workload, k: int, num_draws: int, rng: np.random.Generator) -> PriorDraws:
+    """Draws of a drafter that is a model, on the workload's kind of text: a draft on every step."""
+    normals = _normals(rng, num_draws)
     factor, notes = _temperature_factor(workload)
-    first = _expit(logit + table["c1_logit_sd"] * normals[0]) * factor
-    decay = np.minimum(table["decay"] * np.exp(table["decay_log_sd"] * normals[1]), priors()["spread"]["decay_max"])
+    logit = curve.logit + priors()["kind_logit"][workload.kind]
+    first = _expit(logit + curve.logit_sd * normals[0]) * factor
+    decay = np.minimum(curve.decay * np.exp(curve.decay_log_sd * normals[1]), priors()["spread"]["decay_max"])
     rows = unconditional(decaying_conditional(first, decay, k))
     return PriorDraws(rows, np.ones(num_draws + 1), notes)
+
+
+def as_tree(draws: PriorDraws, topk: int, rng: np.random.Generator) -> PriorDraws:
+    """The draws of a chain turned into those of a draft tree with as many nodes (docs/options.md, eq. A4).
+
+    All positions are scaled alike, up to 1: what a step emits is what counts, and nothing tells the depths apart.
+    """
+    trees = priors()["tree"]
+    nearest = trees[min(trees, key=lambda name: abs(int(name) - topk))]
+    rate = draws.survival.mean(axis=1, keepdims=True)
+    noise = np.append(rng.standard_normal(len(rate) - 1), 0.0)[:, None]
+    factor = np.exp(nearest["at_zero"] + nearest["per_rate"] * rate + nearest["log_sd"] * noise)
+    note = f"draft tree with topk {topk}: acceptance of the chain x {factor[-1, 0]:.2f}, from pairs with as many nodes"
+    return PriorDraws(np.minimum(draws.survival * factor, 1.0), draws.probability, (*draws.notes, note))
 
 
 def lookup_probability(

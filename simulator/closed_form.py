@@ -453,7 +453,7 @@ def evaluate(
     prefill = prefill_cost(system, p, base_load.sequences(system), step.total_s)
     base = arm(system, step, prefill, 1.0, base_load)
     index = np.array([loads.index(cell.concurrency) for cell in cells])
-    baseline = _columns(base, index)
+    baseline = arm_columns(base, index)
     drafting = [i for i, cell in enumerate(cells) if cell.num_speculative_tokens]
     if not drafting:
         return Grid(tuple(cells), baseline, baseline)
@@ -472,7 +472,7 @@ def _picked(values: Array, cells: Sequence[int] | NDArray[np.int_]) -> Array:
     return np.take(values, cells, axis=1)
 
 
-def _columns(result: ArmResult, index: NDArray[np.int_]) -> ArmResult:
+def arm_columns(result: ArmResult, index: NDArray[np.int_]) -> ArmResult:
     """The result with its columns picked by `index`; parts are carried for a single draw only (nothing reads more)."""
     single = result.step_s.shape[0] == 1
     return ArmResult(

@@ -211,12 +211,10 @@ def restart_value(deployment: Deployment, gain: Array, baseline_tokens_per_s: fl
     back = (restart.rollback_min if restart.rollback_min is not None else restart.outage_min) * MINUTE
     success = share_above(gain, 1.0)
     outage = 0.0 if n > 1 else down
-    load = np.inf
-    if restart.traffic_tokens_per_s is not None and baseline_tokens_per_s > 0:
-        load = restart.traffic_tokens_per_s / baseline_tokens_per_s
+    load = relative_traffic(deployment, baseline_tokens_per_s)
     short = 1.0 if n == 1 else n * max(0.0, min(load, 1.0) - (n - 1) / n)
     expected = (down + (1.0 - success) * back) * short
-    rate = np.minimum(gain, load) - 1.0 if load >= 1.0 else 1.0 - 1.0 / np.maximum(gain, 1e-12)
+    rate = payback_rate(gain, load)
     with np.errstate(divide="ignore"):
         paid = np.maximum(down * short / np.maximum(rate, 1e-12), n * down)
     draws = np.where(rate > 0.0, paid, np.inf)
@@ -229,6 +227,17 @@ def restart_value(deployment: Deployment, gain: Array, baseline_tokens_per_s: fl
     elif load < 1.0:
         reason = _spare_capacity(deployment, baseline_tokens_per_s)
     return RestartValue(outage, expected, {name: figures[name] for name in _NO_PAYBACK}, reason)
+
+
+def relative_traffic(deployment: Deployment, baseline_tokens_per_s: float) -> float:
+    """The stated traffic over what the baseline serves; infinite (as much as anything serves) where none is stated."""
+    traffic = deployment.restart.traffic_tokens_per_s
+    return np.inf if traffic is None or baseline_tokens_per_s <= 0 else traffic / baseline_tokens_per_s
+
+
+def payback_rate(gain: Array, load: float) -> Array:
+    """Seconds of the baseline's service that one second with this throughput gain gives back (see `restart_value`)."""
+    return np.asarray(np.minimum(gain, load) - 1.0 if load >= 1.0 else 1.0 - 1.0 / np.maximum(gain, 1e-12))
 
 
 def _spare_capacity(deployment: Deployment, baseline_tokens_per_s: float) -> str:

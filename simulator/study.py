@@ -114,6 +114,7 @@ def build_study(
         rng=streams[1],
         ngram_variant=system.mode(max(k_max, 1)).ngram_variant,
         context_tokens=system.context_tokens,
+        target=system.shape,
     )
     errors = standard_draws(num_draws, 1, streams[2])
     z, residual = known.split(posterior.draws(standard, known.agree))

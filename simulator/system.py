@@ -154,7 +154,8 @@ def what_is_not_modelled(deployment: Deployment) -> list[str]:
     if (spec.sglang_topk or 1) > 1:
         nodes = spec.sglang_num_draft_tokens
         notes.append(
-            f"draft tree: {nodes or 'k + 1'} rows are verified; acceptance is taken per depth, as given for this tree"
+            f"draft tree: {nodes or 'k + 1'} rows are verified; an acceptance that is given is taken per depth, as of"
+            " this tree"
         )
     if spec.expert_budget:
         notes.append(

@@ -7,7 +7,7 @@ import click
 from draftcast.options import json_option
 from draftcast.output import show
 
-KINDS = ("gpus", "models", "methods", "interconnects", "keys")
+KINDS = ("gpus", "models", "methods", "drafters", "interconnects", "keys")
 
 
 @click.command("list")
@@ -16,8 +16,8 @@ KINDS = ("gpus", "models", "methods", "interconnects", "keys")
 def command(kind: str, as_json: bool) -> None:
     """The names that files and options take.
 
-    gpus and models are cards; a path to a card or config.json does as well. keys are those of the deployment file,
-    which --set and --vary reach too.
+    gpus and models are cards; a path to a card or config.json does as well. drafters are the published heads whose
+    acceptance is known. keys are those of the deployment file, which --set and --vary reach too.
     """
     show({"kind": kind, "items": _items(kind)}, as_json=as_json, view="list")
 
@@ -29,6 +29,10 @@ def _items(kind: str) -> list[dict[str, Any]]:
         from hwmodel.models import model_names
 
         return [{"name": name} for name in model_names()]
+    if kind == "drafters":
+        from simulator.published_drafters import listed
+
+        return listed()
     if kind == "keys":
         from dataclasses import asdict
 

@@ -17,10 +17,21 @@ def render(result: Mapping[str, Any], page: Page) -> None:
             ("name", "GPU", "memory", "interconnect"),
             ([item["name"], item["title"], storage(item["memory_bytes"]), item["interconnect"]] for item in items),
         )
+    elif result["kind"] == "drafters":
+        page.definitions((item["name"], _drafter(item)) for item in items)
     elif result["kind"] == "models":
         page.lines(item["name"] for item in items)
     else:
         page.words(("name", "meaning"), ([item["name"], item["meaning"]] for item in items))
+
+
+def _drafter(item: Mapping[str, Any]) -> str:
+    c1 = item["first_acceptance"]
+    only = "" if item["weights_published"] else ", figures only"
+    return (
+        f"{item['method']} for {item['target']}{only}: first token accepted {c1['p50']:.2f} ({c1['p05']:.2f} to"
+        f" {c1['p95']:.2f}) in mixed traffic, from {item['basis']}"
+    )
 
 
 def _key(item: Mapping[str, Any]) -> str:

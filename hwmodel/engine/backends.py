@@ -96,6 +96,13 @@ def default_backend(attention_kind: str, sm_arch: str, version: Version) -> str:
     return at_version(table.get(family, table[""]), version)
 
 
+def usable_backends(attention_kind: str, sm_arch: str) -> tuple[str, ...]:
+    """Backends that some version of vLLM picks for this attention on this architecture: those that accept it."""
+    table = _DEFAULTS[attention_kind]
+    family = "gfx" if sm_arch.startswith("gfx") else sm_arch.split(".")[0]
+    return tuple(dict.fromkeys(name for _, _, name in table.get(family, table[""])))
+
+
 def graph_support(backend: str, sm_arch: str, attention_kind: str, version: Version) -> int | None:
     """Graph level of the backend, `None` for a name that is not known here.
 

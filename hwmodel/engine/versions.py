@@ -56,6 +56,11 @@ def check_engine(name: str) -> str:
     raise unknown_name("engine name", name, ENGINES)
 
 
+def newest_version(engine: str) -> Version:
+    """The newest release of an engine whose source was read."""
+    return _NEWEST[check_engine(engine)]
+
+
 def resolve_version(engine: str, text: str | None) -> tuple[Version, tuple[str, ...]]:
     """The version whose facts apply, and notes where it is not the one that was asked for.
 

@@ -16,7 +16,7 @@ _WHERE = "speculation.acceptance"
 
 
 def acceptance_problems(acceptance: Acceptance) -> Iterator[str]:
-    """One-line problems of `acceptance`; `counters` that cannot be right raise by themselves."""
+    """One-line problems of `acceptance`; what cannot be read raises by itself."""
     given = [name for name in FORMS if getattr(acceptance, name) is not None]
     if not given:
         yield f"{_WHERE}: got none of its forms, allowed: one of {', '.join(FORMS)}"
@@ -28,6 +28,10 @@ def acceptance_problems(acceptance: Acceptance) -> Iterator[str]:
     yield from _vector_problems(acceptance)
     if acceptance.counters is not None:
         read_counters(acceptance.counters)
+    if acceptance.published is not None:
+        from simulator.published_drafters import check_name  # only where one is named: start-up time
+
+        check_name(acceptance.published)
 
 
 def _scalar_problems(acceptance: Acceptance) -> Iterator[str]:

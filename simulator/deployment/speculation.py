@@ -28,7 +28,7 @@ METHODS: tuple[str, ...] = get_args(Method)
 LOOKUP_METHODS = ("ngram", "ngram_gpu", "suffix")  # draft by copying text: not every step carries a draft
 NGRAM_METHODS = ("ngram", "ngram_gpu")
 DEFAULT_LOOKUP_TOKENS = 5  # neither bound given: vLLM 0.8.5 to 0.33 sets both to 5 (config/speculative.py)
-FORMS = ("per_position", "conditional", "mean_length", "rate", "counters", "replay")
+FORMS = ("per_position", "conditional", "mean_length", "rate", "counters", "replay", "published")
 
 Positive = Annotated[float, Field(gt=0)]
 NonNegative = Annotated[float, Field(ge=0)]
@@ -39,7 +39,10 @@ ScheduleRange = tuple[Count, Count, DraftTokens]
 
 
 class Acceptance(Table):
-    """Measured acceptance in exactly one form, per draft; `mean_length` may stand beside a vector as its check."""
+    """Acceptance in exactly one form, per draft: measured, or as published of the drafter.
+
+    `mean_length` may stand beside a vector as its check.
+    """
 
     per_position: tuple[Share, ...] | None = Field(
         None,
@@ -62,6 +65,11 @@ class Acceptance(Table):
     )
     counters: dict[str, Any] | None = Field(None, description="counters of the engine's /metrics, under vLLM's names")
     replay: str | None = Field(None, description="path of the JSON that draftcast replay wrote", min_length=1)
+    published: str | None = Field(
+        None,
+        description="a drafter of `draftcast list drafters`, or new-head: a prior from published figures",
+        max_length=200,
+    )
     draft_probability: Share | None = Field(
         None, description="share of decode steps that carry a draft; default: 1 except for ngram and suffix"
     )

@@ -9,7 +9,7 @@ import pytest
 from click.testing import Result
 
 import draftcast
-from draftcast.cli import COMMANDS
+from draftcast.cli import COMMANDS, module_name
 
 Run = Callable[..., Result]
 CHECKOUT = Path(__file__).parent.parent.parent
@@ -40,7 +40,7 @@ def test_every_command_has_help_that_starts_with_the_words_of_the_table(run: Run
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_option_has_help_text_and_every_line_fits_80_columns(run: Run, name: str) -> None:
-    command = importlib.import_module(f"draftcast.commands.{name}").command
+    command = importlib.import_module(f"draftcast.commands.{module_name(name)}").command
     assert command.name == name
     for parameter in command.params:
         assert isinstance(parameter, click.Argument) or parameter.help, parameter.name
@@ -49,7 +49,7 @@ def test_every_option_has_help_text_and_every_line_fits_80_columns(run: Run, nam
 
 def test_there_is_no_command_file_outside_the_table() -> None:
     files = {path.stem for path in (CHECKOUT / "draftcast" / "commands").glob("*.py")} - {"__init__"}
-    assert files == set(COMMANDS)
+    assert files == {module_name(name) for name in COMMANDS}
 
 
 def test_version_is_the_package_version(run: Run) -> None:

@@ -1,0 +1,36 @@
+"""`draftcast options`: all ways to faster decoding side by side."""
+
+import click
+
+from draftcast.commands.train_cost import price_of
+from draftcast.options import IntList, Request, deployment_options
+from draftcast.output import show
+
+
+@click.command("options")
+@click.option("-c", "--concurrency", type=IntList(), help="Requests at once; default: the file's.")
+@click.option("--acceptance", "replays", metavar="FILE", multiple=True,
+              help="What `draftcast replay -o` wrote: measured acceptance of n-gram or suffix.")  # fmt: skip
+@click.option("--price", "priced", metavar="GPU=PRICE", multiple=True,
+              help="Price of one GPU for one hour, by its card.")  # fmt: skip
+@deployment_options
+def command(
+    request: Request, concurrency: tuple[int, ...] | None, replays: tuple[str, ...], priced: tuple[str, ...]
+) -> None:
+    """All ways to faster decoding side by side: what each gains, takes and risks.
+
+    Drafters, a trained head, engine settings, communication, layout, memory, number format and other machines; each
+    against the deployment as it runs without speculation, and each with the best drafter after it.
+    """
+    from simulator.options.compare import compare_options
+
+    prices = dict(price_of(text) for text in priced)
+    result = compare_options(
+        request.load(),
+        concurrency=concurrency,
+        replays=replays,
+        prices=prices,
+        num_draws=request.num_draws,
+        seed=request.seed,
+    )
+    show(result.to_dict(), as_json=request.as_json, view="options")

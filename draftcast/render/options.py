@@ -1,0 +1,102 @@
+"""`draftcast options` for a human reader."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from draftcast.render.numbers import UNDEFINED, duration, factor, interval, probability, significant
+from draftcast.render.page import Page
+
+COLUMNS_PER_TABLE = 5  # loads side by side in 80 columns
+NAME_WIDTH = 38
+MAX_NOTES = 3
+
+
+def render(result: Mapping[str, Any], page: Page) -> None:
+    """The recommendation, gains by load, what each option takes and risks, and what it all rests on."""
+    options = result["options"]
+    page.headline(result["recommendation"]["text"])
+    today = {load["concurrency"]: load["throughput_tokens_per_s"] for load in result["today"]["loads"]}
+    loads = list(today)
+    page.heading("Throughput over today's without speculation, by concurrency: median")
+    for start in range(0, len(loads), COLUMNS_PER_TABLE):
+        _gains(options, {load: today[load] for load in loads[start : start + COLUMNS_PER_TABLE]}, page)
+    page.heading("Over the traffic, and when")
+    _times(options, page)
+    page.section("What each takes", list(_needs(options)))
+    changes = [f"{i}: {'; '.join(o['notes'][:MAX_NOTES])}" for i, o in enumerate(options, 1) if o["notes"]]
+    page.section("What changes in the engine", changes)
+    page.section("Risk to the output", list(_risks(options)))
+    experiment = result["next_experiment"]
+    if experiment:
+        page.section("Cheapest next experiment", [_experiment(experiment)])
+    page.section("Assumed", result["assumptions"])
+
+
+def _best(option: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The figures that count: alone, or with the best drafter where that is better."""
+    best: Mapping[str, Any] = option["best_after"] if option["with_best_drafter"] else option
+    return best
+
+
+def _name(option: Mapping[str, Any]) -> str:
+    best = _best(option)
+    name = option["name"] if best is option else f"{option['name']} + {best['method']}"
+    return name if len(name) <= NAME_WIDTH else f"{name[: NAME_WIDTH - 1]}…"
+
+
+def _gains(options: Sequence[Mapping[str, Any]], loads: Mapping[int, float], page: Page) -> None:
+    """Median gains by load, below today's tokens a second."""
+    rows = [["today: tok/s", UNDEFINED, *(significant(speed) for speed in loads.values())]]
+    for i, option in enumerate(options, 1):
+        best = _best(option)
+        by_load = {gain["concurrency"]: gain["speedup"]["p50"] for gain in best["by_load"]}
+        k = str(best["num_speculative_tokens"] or UNDEFINED)
+        rows.append([f"{i} {_name(option)}", k, *(factor(by_load[load]) for load in loads)])
+    page.table(("option", "k", *(str(load) for load in loads)), rows)
+
+
+def _times(options: Sequence[Mapping[str, Any]], page: Page) -> None:
+    rows = []
+    for i, option in enumerate(options, 1):
+        best = _best(option)
+        alone = UNDEFINED if best is option else factor(option["gain"]["p50"])
+        paid = best["payback_s"]["p50"]
+        rows.append(
+            [
+                str(i),
+                factor(best["gain"]["p50"]),
+                interval(best["gain"]),
+                probability(best["probability_faster"]),
+                alone,
+                duration(option["time_to_benefit_s"]),
+                UNDEFINED if paid is None else duration(paid),
+                option["risk"]["level"],
+            ]
+        )
+    page.table(("#", "gain", "90 %", "P(faster)", "alone", "ready in", "paid back", "risk"), rows)
+
+
+def _needs(options: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """The restart that all take, once, and what each takes besides."""
+    for text in dict.fromkeys(need["text"] for option in options for need in option["needs"][:1]):
+        yield f"each: {text}"
+    for i, option in enumerate(options, 1):
+        drafter = _best(option)["needs"] if option["with_best_drafter"] else []
+        takes = [need["text"] for need in (*option["needs"][1:], *drafter)]
+        if takes:
+            yield f"{i}: {'; '.join(takes)}"
+
+
+def _risks(options: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Each kind of risk once, with the options that have it."""
+    grouped: dict[tuple[str, str], list[str]] = {}
+    for i, option in enumerate(options, 1):
+        grouped.setdefault((option["risk"]["level"], option["risk"]["text"]), []).append(str(i))
+    for (level, text), numbers in grouped.items():
+        yield f"{level} ({', '.join(numbers)}): {text}"
+
+
+def _experiment(experiment: Mapping[str, Any]) -> str:
+    down = experiment["outage_s"]
+    outage = {None: "outage not stated", 0: "no outage"}.get(down, f"outage {duration(down)}")
+    return f"{experiment['text']} ({outage})"

@@ -1,0 +1,88 @@
+"""Training a head: what it would gain, what it takes here and rented, and when it has paid."""
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+
+from hwmodel.errors import DraftcastError
+from hwmodel.units import HOUR
+from simulator.options.build import EXACT, Words, ends, option_of
+from simulator.options.drafters import acceptance_sentence, memory_needs
+from simulator.options.record import Experiment, Need, Option
+from simulator.options.situation import Outcome, Situation
+from simulator.training.facts import recipe
+from simulator.training.sites import NODE_GPUS, RENTED, Node, Site, local_site, rented_site
+from simulator.training.value import head_changes, outage_s, service_payback
+
+_HOURS = "training: hours as `draftcast train-cost` has them, which lists its own assumptions"
+DAY_S = 24 * HOUR  # "if it takes days locally, rent"
+_COLLECT = Experiment(
+    "keep the answers that the service writes anyway, and train on a tenth of them: acceptance grows slowly with data",
+    0.0,
+    "draftcast train-cost DEPLOYMENT",
+)
+
+
+def options(situation: Situation, prices: Mapping[str, float]) -> Iterable[Option]:
+    """A newly trained EAGLE-3 head, where this engine can run one; none where the model does not fit to train."""
+    deployment = situation.deployment
+    runs = recipe(deployment.costs, float(deployment.workload.output_tokens), situation.num_draws, situation.seed)
+    changes = head_changes(f"new-head-{max(round(float(np.median(runs.samples))), 1)}")
+    outcome = situation.possible(changes)
+    if not isinstance(outcome, Outcome) or not outcome.scores.allowed[1:].any():
+        return
+    here = local_site(situation.today.study, runs)
+    away = _fastest([_rented(situation, Node(gpu, NODE_GPUS)) for gpu in RENTED])
+    local_s = float(np.median(here.total_s))
+    rent = away is not None and local_s > DAY_S
+    place = away if rent and away is not None else here
+    k = outcome.pick.best_enabled
+    needs = (*_needs(here, away), *memory_needs(outcome), _money(place, prices, deployment.costs.currency))
+    words = Words(
+        "train an EAGLE-3 head",
+        "training",
+        EXACT,
+        _COLLECT,
+        needs,
+        (acceptance_sentence(outcome, "trained head", k), _HOURS),
+        float(np.median(place.total_s)),
+    )
+    option = option_of(outcome, k, words)
+    if not rent:
+        down = here.total_s + outage_s(situation)
+        paid = service_payback(situation, outcome.traffic_speedup(k), down, outcome.scores.weights)
+        option = option._replace(payback_s=ends(paid.seconds), payback_reason=paid.reason)
+    yield option
+
+
+def _rented(situation: Situation, node: Node) -> Site | None:
+    costs, output = situation.deployment.costs, float(situation.deployment.workload.output_tokens)
+    runs = recipe(costs, output, situation.num_draws, situation.seed)
+    try:
+        return rented_site(situation.deployment, node, runs, situation.seed)
+    except DraftcastError:
+        return None
+
+
+def _fastest(sites: Iterable[Site | None]) -> Site | None:
+    usable = [site for site in sites if site is not None]
+    return min(usable, key=lambda site: float(np.median(site.total_s)), default=None)
+
+
+def _needs(here: Site, away: Site | None) -> Iterable[Need]:
+    hours = float(np.median(here.total_s)) / HOUR
+    text = f"{hours:.0f} h on the {here.node.num_gpus} GPUs here, the service down"
+    amounts: dict[str, float | None] = {"local_h": hours, "local_gpu_hours": float(np.median(here.gpu_hours))}
+    if away is not None:
+        elsewhere = float(np.median(away.total_s)) / HOUR
+        text += f", or {elsewhere:.0f} h on {away.node.num_gpus} rented {away.node.gpu}"
+        amounts |= {"rented_h": elsewhere, "rented_gpu_hours": float(np.median(away.gpu_hours))}
+    yield Need("training", text, amounts)
+
+
+def _money(place: Site, prices: Mapping[str, float], currency: str) -> Need:
+    price = prices.get(place.node.gpu)
+    if price is None:
+        return Need("money", f"the price of {place.node.gpu} is not given", {"cost": None})
+    cost = float(np.median(place.gpu_hours)) * price
+    return Need("money", f"{cost:,.0f} {currency} for {place.node.gpu}", {"cost": cost})

@@ -1,0 +1,111 @@
+"""What a head is worth: its gain over the traffic, the best head that can be downloaded instead, and the payback."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hwmodel.units import HOUR, MINUTE
+from simulator.decision import payback_rate, relative_traffic
+from simulator.options.situation import Outcome, Situation
+from simulator.published_drafters import PublishedDrafter, drafters_for
+from simulator.summary import quantiles, share_above
+from simulator.training.head import METHOD
+from simulator.training.sites import interval
+
+Array = NDArray[np.float64]
+
+_MAX_ALTERNATIVES = 4
+
+
+class Gain(NamedTuple):
+    """A head in service: best draft length and draws of the throughput gain over the traffic, `(num_draws,)`."""
+
+    name: str
+    num_speculative_tokens: int
+    speedup: Array
+    changes: tuple[str, ...]
+    source: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """The gain as JSON."""
+        return {
+            "name": self.name,
+            "num_speculative_tokens": self.num_speculative_tokens,
+            "speedup": interval(self.speedup),
+            "probability_faster": share_above(self.speedup, 1.0),
+            "changes": list(self.changes),
+            "source": self.source,
+        }
+
+
+def gain_of(name: str, outcome: Outcome) -> Gain:
+    """The gain of an outcome at its best draft length."""
+    k = outcome.pick.best_enabled
+    return Gain(name, k, outcome.traffic_speedup(k), outcome.changes, outcome.study.acceptance.source)
+
+
+def head_changes(published: str, method: str = METHOD) -> tuple[str, ...]:
+    """Overrides of a head with the acceptance of that name."""
+    return f"speculation.method={method}", f"speculation.acceptance.published={published}"
+
+
+def trained_gain(situation: Situation, samples: float) -> Gain:
+    """The gain of a head trained on so many samples; InputError where this deployment cannot run one."""
+    return gain_of("trained head", situation.outcome(head_changes(f"new-head-{max(round(samples), 1)}")))
+
+
+def downloadable(situation: Situation) -> list[Gain]:
+    """The gains of published heads that the model can use, best first."""
+    shape = situation.today.study.system.shape
+    found = []
+    for drafter, _ in drafters_for(shape):
+        if drafter.weights and not drafter.grafted:
+            outcome = situation.possible(_changes(drafter))
+            if isinstance(outcome, Outcome) and outcome.scores.allowed[1:].any():
+                found.append(gain_of(drafter.name, outcome))
+    return sorted(found, key=lambda gain: -float(np.median(gain.speedup)))[:_MAX_ALTERNATIVES]
+
+
+def _changes(drafter: PublishedDrafter) -> tuple[str, ...]:
+    return head_changes(drafter.name, drafter.method)
+
+
+class Payback(NamedTuple):
+    """When a cost has been paid back; seconds of service, or None with the reason."""
+
+    seconds: dict[str, float | None]
+    reason: str | None
+
+
+def service_payback(situation: Situation, gain: Array, down_s: Array, weights: Array) -> Payback:
+    """Service time after which the gain has returned `down_s` of lost service (docs/options.md, eq. T6)."""
+    load = relative_traffic(situation.deployment, situation.today.throughput(weights))
+    return _paid(down_s, payback_rate(gain, load))
+
+
+def money_payback(gain: Array, cost: Array, serving_price_per_s: float) -> Payback:
+    """Service time after which the saved GPU-hours, a share 1 - 1 / S of those in service, are worth `cost`."""
+    return _paid(cost / serving_price_per_s, 1.0 - 1.0 / np.maximum(gain, 1e-12))
+
+
+def _paid(owed_s: Array, rate: Array) -> Payback:
+    draws = np.where(rate > 0.0, owed_s / np.maximum(rate, 1e-12), np.inf)
+    figures = quantiles(draws)
+    never = float(np.mean(rate <= 0.0))
+    reason = None
+    if figures["p50"] is None:
+        reason = "no gain is expected, so it is never paid back"
+    elif figures["p95"] is None:
+        reason = f"never paid back where it turns out slower (probability {never:.0%})"
+    return Payback({name: figures[name] for name in ("p05", "p50", "p95")}, reason)
+
+
+def outage_s(situation: Situation) -> float:
+    """Outage of the restart that switches a head on; 0 where the deployment does not state it."""
+    return (situation.deployment.restart.outage_min or 0.0) * MINUTE
+
+
+def saved_gpu_hours_per_day(situation: Situation, gain: Array) -> Array:
+    """GPU-hours that a day of the same traffic needs less, `(num_draws,)`: N (1 - 1 / S) 24 h."""
+    return np.asarray(situation.deployment.num_gpus_used * (1.0 - 1.0 / np.maximum(gain, 1e-12)) * (24 * HOUR) / HOUR)

@@ -1,0 +1,136 @@
+"""The answer in words: train here, rent, or download, with the numbers that say so."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from hwmodel.units import GB, HOUR
+from simulator.deployment.tables import Costs
+from simulator.summary import share_above
+from simulator.training.facts import training_facts
+from simulator.training.sites import Site
+from simulator.training.value import Gain
+
+_ENDS = 1.645  # standard deviations from the median to the ends of a 90 % interval
+_DAYS_H = 24.0  # "if it takes days locally, rent": longer than a day
+_WORTH_TRAINING = 1.02  # a trained head must beat a download by more than any measurement could confirm
+
+
+class Findings(NamedTuple):
+    """What the verdict is read from."""
+
+    here: Site
+    rented: Mapping[str, Site | str]
+    trained: Gain | None
+    refusal: str | None
+    download: tuple[Gain, ...]
+    beside: dict[str, Any]
+
+    @property
+    def local_h(self) -> float:
+        """Median hours on the GPUs that serve."""
+        return float(np.median(self.here.total_s)) / HOUR
+
+    @property
+    def fastest(self) -> tuple[str, Site] | None:
+        """The rented machine that is done first."""
+        usable = [(name, site) for name, site in self.rented.items() if not isinstance(site, str)]
+        return min(usable, key=lambda pair: float(np.median(pair[1].total_s)), default=None)
+
+
+def sentence(found: Findings) -> str:
+    """Whether to train at all, and where, in one or two sentences."""
+    if found.trained is None:
+        return f"Do not train a head: {found.refusal}"
+    best = found.download[0] if found.download else None
+    if best is not None and _median(best) >= 1.0 and _median(best) * _WORTH_TRAINING >= _median(found.trained):
+        return (
+            f"Download first: {best.name} is expected at {_shown(best)}, a newly trained head at"
+            f" {_shown(found.trained)}. {_where(found)}"
+        )
+    if _median(found.trained) <= 1.0:
+        return (
+            f"Do not train a head for this traffic: it is expected at {_shown(found.trained)},"
+            f" P(faster) {share_above(found.trained.speedup, 1.0):.0%}."
+        )
+    instead = f", the best download at {_shown(best)}" if best else "; no published head fits"
+    return f"A trained head is expected at {_shown(found.trained)}{instead}. {_where(found)}"
+
+
+def _where(found: Findings) -> str:
+    """The rule "if it takes days locally, rent", with its numbers."""
+    hours, gpus = found.local_h, found.here.node
+    here = f"Training takes {_time(hours)} on the {gpus.num_gpus} {gpus.gpu} here, the service down"
+    if found.fastest is None:
+        return f"{here}; no rented machine holds the model."
+    name, site = found.fastest
+    there = f"{_time(float(np.median(site.total_s)) / HOUR)} on {site.node.num_gpus} rented {name}"
+    if hours > _DAYS_H:
+        return f"{here}: that is days, so rent ({there})."
+    return f"{here}: less than a day, so it need not be rented ({there})."
+
+
+def reasons(found: Findings) -> Iterator[str]:
+    """What the verdict rests on, most important first."""
+    total = float(np.median(found.here.total_s))
+    shares = {name: float(np.median(each)) for name, each in found.here.seconds.items()}
+    largest = max(shares, key=lambda name: shares[name])
+    yield (
+        f"Here {largest} takes most of it ({shares[largest] / total:.0%}): "
+        + (
+            "answers that were logged anyway need not be written again."
+            if largest == "regeneration"
+            else "it scales with the tokens of prompts and answers."
+        )
+    )
+    beside = found.beside
+    if beside["fits"]:
+        yield "The training fits beside the running service in memory; it would still take compute from it."
+    else:
+        yield (
+            f"The training does not fit beside the service: it needs {beside['needed_bytes_per_gpu'] / GB:.0f} GB a GPU"
+            f" and {beside['free_bytes_per_gpu'] / GB:.0f} GB are outside gpu_memory_utilization. With a smaller KV"
+            f" cache {beside['concurrency_left']} requests would run instead of {beside['concurrency_now']}."
+        )
+    if found.trained is not None:
+        yield f"Acceptance: {found.trained.source}."
+    for name, site in found.rented.items():
+        if isinstance(site, str):
+            yield f"{name}: {site}."
+
+
+def assumptions(costs: Costs) -> tuple[str, ...]:
+    """The priors that stand in for what the deployment does not say, and the recipe."""
+    prior, recipe = training_facts()["prior"], training_facts()["recipe"]
+    stated = {"samples": costs.training_tokens, "epochs": costs.epochs, "mfu": costs.mfu}
+    words = {
+        "samples": ("conversations to train on", "costs.training_tokens"),
+        "epochs": ("passes over them", "costs.epochs"),
+        "mfu": ("share of the BF16 peak reached in training", "costs.mfu"),
+        "busy": ("share of the time in which the stages run as computed", None),
+    }
+    lines = [
+        f"{text}: {prior[name]['median']:,}, give or take a factor of {np.exp(_ENDS * prior[name]['log_sd']):.1f}"
+        + (f" ({key})" if key else "")
+        for name, (text, key) in words.items()
+        if stated.get(name) is None
+    ]
+    lines.append(
+        f"{recipe['steps']} training-time steps, {recipe['stored_states']} hidden states stored a token, requests as"
+        " long as the workload's; stages run one after the other on all GPUs"
+    )
+    return tuple(lines)
+
+
+def _median(gain: Gain) -> float:
+    return float(np.median(gain.speedup))
+
+
+def _shown(gain: Gain) -> str:
+    low, high = np.quantile(gain.speedup, [0.05, 0.95])
+    return f"{_median(gain):.2f}x ({low:.2f}-{high:.2f}) with k={gain.num_speculative_tokens}"
+
+
+def _time(hours: float) -> str:
+    return f"{hours / 24:.1f} days" if hours > 2 * _DAYS_H else f"{hours:.0f} h"
