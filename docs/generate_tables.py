@@ -34,10 +34,8 @@ from simulator.training.sites import local_site
 
 DOCS = Path(__file__).resolve().parent
 ROOT = DOCS.parent
-PAGES = (
-    ROOT / "README.md",
-    *(DOCS / f"{name}.md" for name in ("model", "guide", "inspect", "calibration", "validate", "options")),
-)
+NAMES = ("model", "guide", "inspect", "calibration", "validate", "options", "adaptive")
+PAGES = (ROOT / "README.md", *(DOCS / f"{name}.md" for name in NAMES))
 ALLREDUCE = ROOT / "hwmodel" / "data" / "allreduce"
 BLOCK = re.compile(r"(<!-- generated: (?P<name>[^\n]+) -->\n)(?P<body>.*?)(<!-- end -->)", re.DOTALL)
 WIDTH = "100"  # columns of the outputs

@@ -51,7 +51,7 @@ def choose(
     deployment, notes = with_method(deployment, method) if method else (deployment, ())
     own = deployment.speculation.num_speculative_tokens or 0
     asked_lengths = {*_DEFAULT_LENGTHS, own} if num_speculative_tokens is None else num_speculative_tokens
-    lengths = _checked_lengths(deployment, sorted(asked_lengths))
+    lengths = checked_lengths(deployment, sorted(asked_lengths))
     asked = deployment.workload.concurrency if concurrency is None else concurrency
     loads = sorted({checked_concurrency(c) for c in asked})
     if not loads:
@@ -63,7 +63,7 @@ def choose(
     point, grid = study.grid(cells, point=True), study.grid(cells, point=False)
     speedup = study.with_model_error(grid)
     scores = score(deployment, cells, grid.baseline, grid.speculative, speedup, (point.baseline, point.speculative))
-    scores = _only_accepted_lengths(study, scores)
+    scores = only_accepted_lengths(study, scores)
     pick = pick_static(scores, deployment.objective.min_probability_faster)
     recommendation, more = _recommendation(study, scores, pick)
     more = (*more, *_grid_notes(scores, pick))
@@ -95,7 +95,8 @@ def explained_length(deployment: Deployment, lengths: Sequence[int], pick: Pick)
     return pick.num_speculative_tokens or (asked if asked in lengths else 0) or pick.best_enabled
 
 
-def _checked_lengths(deployment: Deployment, lengths: Sequence[int]) -> list[int]:
+def checked_lengths(deployment: Deployment, lengths: Sequence[int]) -> list[int]:
+    """The draft lengths of a grid, ascending, 0 among them; `InputError` for what cannot be asked."""
     if deployment.speculation.method == "none" and any(lengths):
         raise InputError("speculation.method: got none, but there is a choice only for a method, e.g. --method ngram")
     for k in lengths:
@@ -105,7 +106,7 @@ def _checked_lengths(deployment: Deployment, lengths: Sequence[int]) -> list[int
     return sorted({0, *lengths})
 
 
-def _only_accepted_lengths(study: Study, scores: Scores) -> Scores:
+def only_accepted_lengths(study: Study, scores: Scores) -> Scores:
     """Scores without the draft lengths that the engine version refuses."""
     refused = [k for k in scores.lengths if any(f.severity == "error" for f in method_findings(study, k))]
     allowed = scores.allowed.copy()
@@ -157,7 +158,7 @@ def _recommendation(study: Study, scores: Scores, pick: Pick) -> tuple[Recommend
     wanted = pick_schedule(scores, k, needed, mode.max_num_seqs) if not errors else []
     schedule, reason = _deployable_schedule(study, wanted)
     static = max([k, *(row[2] for row in schedule or [])])  # vLLM clamps the schedule to num_speculative_tokens
-    flag, notes = _flag(study, static, schedule)
+    flag, notes = launch_flag(study, static, schedule)
     deployed = bool(flag)
     gain = quantiles(pick.gain)
     return (
@@ -192,7 +193,9 @@ def _deployable_schedule(study: Study, wanted: list[list[int]]) -> tuple[list[li
     return wanted, None
 
 
-def _flag(study: Study, num_speculative_tokens: int, schedule: list[list[int]] | None) -> tuple[str, tuple[str, ...]]:
+def launch_flag(
+    study: Study, num_speculative_tokens: int, schedule: list[list[int]] | None
+) -> tuple[str, tuple[str, ...]]:
     """The launch text for the recommendation, empty for none; the version's notes on it."""
     if num_speculative_tokens == 0:
         return "", ()

@@ -150,16 +150,24 @@ def pick_schedule(scores: Scores, static: int, min_probability: float, max_num_s
 
     Each load keeps the `static` length unless another (or none) has a median gain larger by `SCHEDULE_MARGIN`; a
     length is used only where it is better than the baseline with `min_probability`, and never above a `static` length
-    that is recommended. Ranges meet halfway (geometrically) between neighbouring loads, equal neighbours are merged.
+    that is recommended.
     """
     chosen = [_length_at(scores, j, static, min_probability) for j in range(len(scores.loads))]
+    return schedule_ranges(scores.loads, chosen, max_num_seqs)
+
+
+def schedule_ranges(loads: Sequence[int], chosen: Sequence[int], max_num_seqs: int) -> list[list[int]]:
+    """Draft lengths chosen for some loads (ascending) as `[[lo, hi, k], ...]` from 1 to `max_num_seqs`.
+
+    Ranges meet halfway (geometrically) between neighbouring loads, equal neighbours are merged.
+    """
     rows: list[list[int]] = []
     low = 1
     for j, k in enumerate(chosen):
         if low > max_num_seqs:
             break
         last = j == len(chosen) - 1
-        high = max_num_seqs if last else round((scores.loads[j] * scores.loads[j + 1]) ** 0.5)
+        high = max_num_seqs if last else round((loads[j] * loads[j + 1]) ** 0.5)
         high = max(min(high, max_num_seqs), low)
         if rows and rows[-1][2] == k:
             rows[-1][1] = high

@@ -16,6 +16,8 @@ from hwmodel.records import dataclass
 from simulator.acceptance import AcceptanceDraws, acceptance_draws
 from simulator.closed_form import Cell, Grid, acceptance_arrays, evaluate
 from simulator.deployment import Deployment
+from simulator.deployment.speculation import Speculation
+from simulator.deployment.tables import Workload
 from simulator.knowledge import Knowledge, knowledge_of
 from simulator.parameters import standard_draws
 from simulator.posterior import Posterior
@@ -44,6 +46,8 @@ class Study:
     kv_cache_tokens: float | None = None  # the KV cache size that the baseline's engine logged, if told
     residual: "StepResidual | None" = None  # of every draw: what a profile's measurements add to the model
     point_residual: "StepResidual | None" = None
+    speculation: Speculation | None = None  # with the acceptance that counts, where it is not the deployment's
+    seed: int = 0
 
     @property
     def deployment(self) -> Deployment:
@@ -106,16 +110,7 @@ def build_study(
     system, posterior = known.system, known.posterior
     streams = np.random.default_rng(seed).spawn(3)
     standard = standard_draws(num_draws, len(posterior.mode), streams[0])
-    acceptance = acceptance_draws(
-        known.speculation,
-        deployment.workload,
-        k_max=max(k_max, 1),
-        num_draws=num_draws,
-        rng=streams[1],
-        ngram_variant=system.mode(max(k_max, 1)).ngram_variant,
-        context_tokens=system.context_tokens,
-        target=system.shape,
-    )
+    acceptance = _acceptance(known.speculation, system, max(k_max, 1), num_draws, streams[1])
     errors = standard_draws(num_draws, 1, streams[2])
     z, residual = known.split(posterior.draws(standard, known.agree))
     _, point_residual = known.split(posterior.mode[None, :])
@@ -129,7 +124,33 @@ def build_study(
         known.kv_cache_tokens,
         residual,
         point_residual,
+        known.speculation,
+        seed,
     )
+
+
+def _acceptance(
+    speculation: Speculation, system: System, k_max: int, num_draws: int, rng: np.random.Generator
+) -> AcceptanceDraws:
+    return acceptance_draws(
+        speculation,
+        system.deployment.workload,
+        k_max=k_max,
+        num_draws=num_draws,
+        rng=rng,
+        ngram_variant=system.mode(k_max).ngram_variant,
+        context_tokens=system.context_tokens,
+        target=system.shape,
+    )
+
+
+def with_workload(study: Study, workload: Workload) -> Study:
+    """The study of the same machine under another workload: the same parameter draws, acceptance drawn for it."""
+    system = replace(study.system, deployment=study.deployment.changed(workload=workload))
+    num_draws, k_max = study.acceptance.survival.shape
+    rng = np.random.default_rng(study.seed).spawn(3)[1]
+    counted = study.speculation or study.deployment.speculation
+    return replace(study, system=system, acceptance=_acceptance(counted, system, k_max, num_draws, rng))
 
 
 def _keep_freed_memory() -> None:

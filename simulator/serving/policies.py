@@ -19,6 +19,8 @@ FOREVER = 1_000_000_000
 SGLANG_CANDIDATES: Mapping[int, tuple[int, ...]] = {1: (1, 3, 5, 7), 8: (0, 1, 3), 32: (0, 1), 64: (0,)}
 _SGLANG_EMA, _SGLANG_EVERY, _SGLANG_WARM_UP = 0.2, 5, 10
 _SGLANG_RISE, _SGLANG_HYSTERESIS = -0.5, -0.25
+# Variance of the average over that of one batch's mean, batches independent: a / (2 - a).
+SGLANG_AVERAGE_VARIANCE = _SGLANG_EMA / (2.0 - _SGLANG_EMA)
 _PREFIXES = 16  # sizes of an uneven draft that the optimal controller tries beside all even ones
 
 
@@ -114,11 +116,21 @@ def sglang_next_length(average: float, length: int, candidates: tuple[int, ...])
     Up: average > length - 0.5. Down: average <= previous - 0.5 - 0.25.
     """
     place = candidates.index(length)
-    if average > length + _SGLANG_RISE and place + 1 < len(candidates):
+    if average > sglang_rises_above(length) and place + 1 < len(candidates):
         return candidates[place + 1]
-    if place and average <= candidates[place - 1] + _SGLANG_RISE + _SGLANG_HYSTERESIS:
+    if place and average <= sglang_drops_to(candidates[place - 1]):
         return candidates[place - 1]
     return length
+
+
+def sglang_rises_above(length: int) -> float:
+    """The average above which the next longer candidate is tried."""
+    return length + _SGLANG_RISE
+
+
+def sglang_drops_to(shorter: int) -> float:
+    """The average down to which the next `shorter` candidate would have done."""
+    return shorter + _SGLANG_RISE + _SGLANG_HYSTERESIS
 
 
 class OptimalLengths:

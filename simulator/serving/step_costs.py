@@ -48,12 +48,17 @@ class StepCosts:
 
     def seconds(self, cells: Compositions) -> Array:
         """Seconds of each step, `(num_cells,)`; all cells have drafts or none, and prompt rows or none."""
+        return np.asarray(self.draws(cells)[0])
+
+    def draws(self, cells: Compositions) -> Array:
+        """The same for every parameter draw, `(num_draws, num_cells)`."""
         batch, uniform = self._batch(cells)
         mode = self._step_mode(uniform, bool(cells.drafted[0]), bool(cells.prompt_tokens[0]))
         parts = engine_parts(self.system.work, self.system.machine, batch, self.parameters, mode)
         # The overhead of a token row was fitted to decode; prompt rows are not charged with it (docs/model.md, eq. S3).
         total = sum(parts.values()) - self.parameters.token_overhead_s * cells.prompt_tokens + self._drafter_s(cells)
-        return np.asarray(np.broadcast_to(np.asarray(total, dtype=float), (1, len(cells.sequences)))[0])
+        shape = (np.size(self.parameters.kernel_floor_s), len(cells.sequences))
+        return np.asarray(np.broadcast_to(np.asarray(total, dtype=float), shape))
 
     def _batch(self, cells: Compositions) -> tuple[Batch, bool]:
         mode = self.system.mode(self.num_speculative_tokens)

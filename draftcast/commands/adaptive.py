@@ -1,0 +1,44 @@
+"""`draftcast adaptive`: static length, schedule, adaptive controllers, and the bound of them all."""
+
+import click
+
+from draftcast.options import IntList, Request, deployment_options, method_option
+from draftcast.output import show
+
+
+@click.command("adaptive")
+@click.option(
+    "-k",
+    "--num-speculative-tokens",
+    type=IntList(),
+    help="Draft lengths to choose from; default: 0-8 and the file's own.",
+)
+@click.option("-c", "--concurrency", type=IntList(), help="Requests at once; default: the file's, with its weights.")
+@click.option(
+    "--contexts", type=IntList(), metavar="LIST", help="Contexts to compare, in tokens; default: from [workload]."
+)
+@method_option
+@deployment_options
+def command(
+    request: Request,
+    num_speculative_tokens: tuple[int, ...] | None,
+    concurrency: tuple[int, ...] | None,
+    contexts: tuple[int, ...] | None,
+    method: str | None,
+) -> None:
+    """What deciding the draft length at run time is worth: schedule, adaptive, bound.
+
+    Compares no speculation, the best static length, vLLM's length by batch size (ready to paste), SGLang's adaptive
+    controller, and the most that any controller could reach; and says whether contexts want different lengths.
+    """
+    from simulator.adaptive import adaptive
+
+    found = adaptive(
+        request.load(method),
+        num_speculative_tokens=num_speculative_tokens,
+        concurrency=concurrency,
+        contexts=contexts,
+        num_draws=request.num_draws,
+        seed=request.seed,
+    )
+    show(found.to_dict(), as_json=request.as_json, view="adaptive")
