@@ -10,7 +10,7 @@ from hwmodel.errors import InputError, UnknownNameError
 from hwmodel.files import open_regular
 from hwmodel.hf.fields import one_line, shown
 from hwmodel.hf.shape import shape_from_config
-from hwmodel.specs import ModelShape
+from hwmodel.specs import ModelShape, Moe
 
 __all__ = ["attention_kind", "load_model", "model_names", "published", "shape_from_config"]
 
@@ -152,3 +152,13 @@ def _toml(path: Path) -> Mapping[str, Any]:
         return tomllib.loads(text)
     except (ValueError, RecursionError) as error:
         raise _bad(f"file {path}: not TOML ({str(error).splitlines()[0]})") from None
+
+
+def moe_block(shape: ModelShape) -> Moe:
+    """The model's most frequent mixture-of-experts block; `InputError` for a dense model."""
+    layers = [layer for layer in shape.layers if layer.moe is not None]
+    if not layers:
+        raise InputError(f"model {shape.name} has no experts; allowed: a mixture of experts")
+    block = max(layers, key=lambda layer: layer.count).moe
+    assert block is not None
+    return block

@@ -160,7 +160,7 @@ def what_is_not_modelled(deployment: Deployment) -> list[str]:
     if spec.expert_budget:
         notes.append(
             f"expert_budget {spec.expert_budget}: verification reads at most that many experts a layer; what that costs"
-            " in output quality and acceptance is not predicted"
+            " in output quality and acceptance is not in these figures (draftcast budget has a scenario)"
         )
     if spec.effective_policy in ("sglang-adaptive", "optimal"):
         notes.append(f"speculation.policy {spec.effective_policy}: predicted as a static draft length")

@@ -10,10 +10,12 @@ from draftcast.output import show
 from hwmodel.errors import InputError
 
 if TYPE_CHECKING:
-    from hwmodel.specs import ModelShape, Moe
+    from hwmodel.specs import Moe
 
 MAX_SIGMA = 5.0  # at 5, one expert in a thousand takes almost everything
 MAX_MEMORY = 1e6  # far beyond any effect: a request has no favourites
+MAX_SHARPNESS = 10.0  # the best expert has all of the gates
+MAX_SAMPLED_TOKENS = 4096
 ROUTING = ("popularity_sigma", "stickiness", "routing_memory")
 
 
@@ -28,18 +30,35 @@ ROUTING = ("popularity_sigma", "stickiness", "routing_memory")
     help="How evenly one request uses experts; small is loyal to few.",
 )
 @click.option("--requests", type=click.IntRange(min=1), default=1, show_default=True, help="Requests that share them.")
+@click.option("--budget", type=IntList(), help="Experts kept at most (MoE-Spec): what that leaves of the gates.")
+@click.option(
+    "--gate-sharpness",
+    type=click.FloatRange(0.0, MAX_SHARPNESS),
+    help="How unequal a token's gates are; 0: all equal. Needs --budget.",
+)
 @json_option
-def command(model: str, tokens: tuple[int, ...], requests: int, as_json: bool, **routing: float | None) -> None:
+def command(
+    model: str,
+    tokens: tuple[int, ...],
+    requests: int,
+    budget: tuple[int, ...] | None,
+    gate_sharpness: float | None,
+    as_json: bool,
+    **routing: float | None,
+) -> None:
     """How many experts a layer reads, by the number of tokens in a step.
 
     The reason why drafts cost a mixture of experts more than a dense model: each further token reads further experts.
+    With --budget: the experts with the most gate mass are kept, and how much of each token's gates that leaves.
     """
     from hwmodel.experts_report import default_routing, experts_curve
-    from hwmodel.models import load_model
+    from hwmodel.models import load_model, moe_block
 
-    _check(tokens, routing)
+    _check(tokens, {**routing, "gate_sharpness": gate_sharpness})
+    if gate_sharpness is not None and budget is None:
+        raise InputError("--gate-sharpness: got a value, but it only matters with --budget")
     shape = load_model(model)
-    block = _experts_of(shape)
+    block = moe_block(shape)
     used = default_routing(*(routing[name] for name in ROUTING))
     inputs: dict[str, Any] = {
         "model": shape.name,
@@ -51,7 +70,29 @@ def command(model: str, tokens: tuple[int, ...], requests: int, as_json: bool, *
         "priors": [name for name in ROUTING if routing[name] is None],
     }
     curve = experts_curve(block.num_experts, block.num_experts_per_tok, tokens, used, requests)
-    show({"inputs": inputs, "curve": curve}, as_json=as_json, view="experts")
+    result = {"inputs": inputs, "curve": curve}
+    if budget is not None:
+        inputs["budgets"] = list(budget)
+        result["budgets"] = _budgets(block, inputs, gate_sharpness)
+    show(result, as_json=as_json, view="experts")
+
+
+def _budgets(block: "Moe", inputs: dict[str, Any], gate_sharpness: float | None) -> list[dict[str, Any]]:
+    """What each budget keeps at each number of tokens: rows of the JSON; completes the `inputs`."""
+    from simulator.ranks.gates import GATE_SHARPNESS, kept_by_budgets
+    from simulator.ranks.routing_samples import RoutingPoint
+
+    if 0 in inputs["budgets"] or max(inputs["tokens"]) > MAX_SAMPLED_TOKENS:
+        raise InputError(f"--budget: allowed: experts from 1 on, and --tokens up to {MAX_SAMPLED_TOKENS}")
+    inputs["gate_sharpness"] = GATE_SHARPNESS if gate_sharpness is None else gate_sharpness
+    layer = block.num_experts, block.num_experts_per_tok
+    routing = RoutingPoint(*(float(inputs[name]) for name in ROUTING))
+    spread = [(count, min(inputs["requests"], count)) for count in inputs["tokens"]]
+    return [
+        {"tokens": count, **row}
+        for count, requests in spread
+        for row in kept_by_budgets(layer, count, requests, routing, inputs["budgets"], inputs["gate_sharpness"])
+    ]
 
 
 def _check(tokens: tuple[int, ...], routing: dict[str, float | None]) -> None:
@@ -61,13 +102,3 @@ def _check(tokens: tuple[int, ...], routing: dict[str, float | None]) -> None:
     for name, value in routing.items():
         if value is not None and math.isnan(value):
             raise InputError(f"--{name.replace('_', '-')}: got nan; allowed: a number")
-
-
-def _experts_of(shape: "ModelShape") -> "Moe":
-    """The model's most frequent mixture-of-experts block."""
-    layers = [layer for layer in shape.layers if layer.moe is not None]
-    if not layers:
-        raise InputError(f"model {shape.name} has no experts; allowed: a mixture of experts")
-    block = max(layers, key=lambda layer: layer.count).moe
-    assert block is not None
-    return block

@@ -1,6 +1,6 @@
 """`draftcast experts` for a human reader."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from draftcast.render.numbers import share, significant
@@ -25,6 +25,27 @@ def render(result: Mapping[str, Any], page: Page) -> None:
         for point in result["curve"]
     ]
     page.table(("tokens in the step", "experts read", "of all", "if uniform"), rows)
+    if result.get("budgets"):
+        _budgets(result["budgets"], num_experts, page)
     if inputs["priors"]:
         values = ", ".join(f"{name.replace('_', ' ')} {inputs[name]:g}" for name in inputs["priors"])
         page.text(f"Priors, not measured for this model: {values}. Options of the same names replace them.")
+
+
+def _budgets(budgets: Sequence[Mapping[str, Any]], num_experts: int, page: Page) -> None:
+    """What budgets keep: experts read, gate mass with dropped ones skipped or replaced, tokens without their best."""
+    page.heading("With a budget of experts (MoE-Spec): gate mass kept, tokens that lose their best")
+    rows = [
+        (
+            str(row["tokens"]),
+            str(row["budget"]),
+            f"{significant(row['experts_read'])} of {significant(row['distinct_experts'])}",
+            share(row["gate_mass_truncated"]),
+            share(row["gate_mass_substituted"]),
+            share(row["top_expert_dropped"]),
+        )
+        for row in budgets
+        if row["budget"] <= num_experts
+    ]
+    page.table(("tokens in the step", "budget", "experts read", "skipped", "replaced", "lose best"), rows)
+    page.text("Sampled; skipped: a dropped expert adds nothing, replaced: the next best kept one stands in.")

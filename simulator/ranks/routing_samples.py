@@ -4,7 +4,7 @@ The same three ingredients as `hwmodel.moe` (popularity, a request's own favouri
 the slots of a token; that the two agree is a result, not a premise (verification/rank_step.py).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -74,7 +74,29 @@ def popularity(num_experts: int, top_k: int, sigma: float, rng: np.random.Genera
 def sample_layer(
     num_experts: int, top_k: int, run_tokens: Sequence[int], routing: RoutingPoint, rng: np.random.Generator
 ) -> LayerSample:
-    """The experts of one layer for requests with `run_tokens` consecutive tokens each.
+    """The experts of one layer for requests with `run_tokens` consecutive tokens each."""
+    counts = np.zeros(num_experts, dtype=int)
+    for token in routed_tokens(num_experts, top_k, run_tokens, routing, rng):
+        counts += np.bincount(token.chosen.ravel(), minlength=num_experts)
+    return LayerSample(counts)
+
+
+@dataclass(frozen=True, slots=True)
+class RoutedTokens:
+    """The tokens at one place of all requests that reach it, `active` of them.
+
+    `chosen` are their experts `(active, top_k)`, `times` when each expert finished their race `(active, num_experts)`:
+    the sooner, the higher the router scores it.
+    """
+
+    chosen: Indices
+    times: Array
+
+
+def routed_tokens(
+    num_experts: int, top_k: int, run_tokens: Sequence[int], routing: RoutingPoint, rng: np.random.Generator
+) -> Iterator[RoutedTokens]:
+    """The tokens of one layer in order, the first of every request, then the second of those that have one, ...
 
     Every request tilts the popularity to its own taste (Beta); each slot of a token keeps the expert of the slot before
     it with the same chance, and the other slots are drawn without repetition from what is left.
@@ -82,18 +104,16 @@ def sample_layer(
     q = popularity(num_experts, top_k, routing.popularity_sigma, rng)
     runs = np.sort(np.asarray(run_tokens, dtype=int))[::-1]
     num_requests, longest = len(runs), int(runs[0]) if len(runs) else 0
-    counts = np.zeros(num_experts, dtype=int)
     weights = _request_weights(q, routing.routing_memory, num_requests, rng)
     keep = keep_probability(q, routing)
-    chosen = np.zeros((num_requests, top_k), dtype=int)
+    chosen, times = np.zeros((num_requests, top_k), dtype=int), np.zeros((num_requests, num_experts))
     for token in range(longest):
         active = int(np.count_nonzero(runs > token))
         kept = np.zeros((active, top_k), dtype=bool)
         if token:
             kept = rng.random((active, top_k)) < keep
-        chosen[:active] = _draw(weights[:active], chosen[:active], kept, rng)
-        counts += np.bincount(chosen[:active].ravel(), minlength=num_experts)
-    return LayerSample(counts)
+        chosen, times = _draw(weights[:active], RoutedTokens(chosen[:active], times[:active]), kept, rng)
+        yield RoutedTokens(chosen, times)
 
 
 def keep_probability(q: Array, routing: RoutingPoint) -> float:
@@ -125,14 +145,21 @@ def _request_weights(q: Array, memory: float, num_requests: int, rng: np.random.
     return np.asarray(-np.log1p(-np.clip(own, _NEVER, 1.0 - 1e-9)))
 
 
-def _draw(weights: Array, before: Indices, kept: NDArray[np.bool_], rng: np.random.Generator) -> Indices:
-    """Experts of one token of each request, `(num_requests, top_k)`: kept slots as before, the others won in a race."""
-    top_k = before.shape[1]
-    finish = rng.standard_exponential(weights.shape) / weights
+def _draw(
+    weights: Array, before: RoutedTokens, kept: NDArray[np.bool_], rng: np.random.Generator
+) -> tuple[Indices, Array]:
+    """Experts of one token of each request, `(num_requests, top_k)`, and all finishing times.
+
+    Kept slots have the expert of the token `before` with the time that it had, the others are won in a race.
+    """
+    top_k = before.chosen.shape[1]
+    times = rng.standard_exponential(weights.shape) / weights
     rows = np.arange(len(weights))[:, None]
-    keep_time = np.where(kept, -1.0, finish[rows, before])  # whoever is kept has won already
+    order = times
     if kept.any():
-        finish[rows, before] = keep_time
+        order = times.copy()
+        order[rows, before.chosen] = np.where(kept, -1.0, times[rows, before.chosen])  # whoever is kept has won already
+        times[rows, before.chosen] = np.where(kept, before.times[rows, before.chosen], times[rows, before.chosen])
     if top_k >= weights.shape[1]:
-        return np.broadcast_to(np.arange(top_k), before.shape).copy()
-    return np.argpartition(finish, top_k - 1, axis=1)[:, :top_k]
+        return np.broadcast_to(np.arange(top_k), before.chosen.shape).copy(), times
+    return np.argpartition(order, top_k - 1, axis=1)[:, :top_k], times
