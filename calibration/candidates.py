@@ -10,21 +10,16 @@ from calibration.forward import Forward
 from calibration.plan import Fitted, Plan
 from calibration.questions import Quantity, Question, Setting
 from hwmodel.step import allreduce_time_s
-from hwmodel.units import KIB, MB
 from simulator.closed_form import capacity
 from simulator.deployment.speculation import LOOKUP_METHODS
-from simulator.facts import SHARE_NOISE
+from simulator.facts import CURVE_NOISE, CURVE_SIZES_BYTES, RUN_NOISE, RUN_REQUESTS, SHARE_NOISE
 from simulator.study import Study
 from simulator.system import build_system
 
 Array = NDArray[np.float64]
 
-NUM_REQUESTS = 200  # of every proposed run
-_TIME_NOISE = 0.02  # of a mean over so many
-_CURVE_NOISE = 0.03
 _MOST_LOADS = 8
 _LONGER = 4.0  # times the present context
-_SIZES = np.geomspace(4 * KIB, 16 * MB, 13)  # of an nccl-tests run
 
 
 @dataclass(frozen=True)
@@ -61,10 +56,10 @@ class _Asked:
 
             def curve(y: Array) -> Array:
                 p = self.fitted.forward.parameters(y)
-                return np.asarray(np.log(allreduce_time_s(system.machine, _SIZES, p)))
+                return np.asarray(np.log(allreduce_time_s(system.machine, CURVE_SIZES_BYTES, p)))
 
             text = f"run nccl-tests on the {system.parallel.tensor} GPUs (all_reduce_perf -b 4K -e 16M -f 2 -g N)"
-            yield Candidate("nccl-tests", text, 0, curve, np.full(len(_SIZES), _CURVE_NOISE))
+            yield Candidate("nccl-tests", text, 0, curve, np.full(len(CURVE_SIZES_BYTES), CURVE_NOISE))
         if not any(q.quantity == "allreduce_share" for q in self.plan.questions):
             question = replace(self._question(1.0), quantity="allreduce_share", noise=SHARE_NOISE)
             yield self._of("profiler", "profile some decode steps at concurrency 1: AllReduce's share", [question])
@@ -109,7 +104,7 @@ class _Asked:
     def replays(self) -> Iterator[Candidate]:
         """Acceptance from recorded outputs."""
         if self.plan.system.method in LOOKUP_METHODS:
-            text = f"replay {NUM_REQUESTS} recorded outputs (draftcast replay): acceptance without a restart"
+            text = f"replay {RUN_REQUESTS} recorded outputs (draftcast replay): acceptance without a restart"
             nothing = np.zeros(0)
             yield Candidate("replay", text, 0, lambda y: np.zeros((len(y), 0)), nothing, counts_acceptance=True)
 
@@ -131,7 +126,7 @@ class _Asked:
             source="proposed",
             quantity=quantity,
             value=1.0,
-            noise=_TIME_NOISE,
+            noise=RUN_NOISE,
             setting=Setting(self.plan.system.method, 0, workload.input_tokens, max(workload.output_tokens, 2)),
             requests=requests,
             context_tokens=self.study.system.context_tokens,

@@ -11,7 +11,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from calibration.candidates import NUM_REQUESTS, Candidate, candidates
+from calibration.candidates import Candidate, candidates
 from calibration.fit_result import FitResult
 from calibration.plan import Fitted, Plan
 from calibration.widening import Belief, Spread, belief_before, got_wider, half_width, reason, sentence, spread_of
@@ -20,6 +20,7 @@ from simulator.closed_form import Cell, evaluate
 from simulator.deployment import Deployment
 from simulator.deployment.load import with_profile
 from simulator.deployment.speculation import LOOKUP_METHODS, Acceptance
+from simulator.facts import RUN_REQUESTS
 from simulator.profile import SCATTER_SHARE, Profile
 from simulator.study import Study, build_study
 
@@ -152,7 +153,7 @@ class _Answer:
         stated = Acceptance(
             per_position=tuple(np.minimum.accumulate(np.clip(known.median_survival[0], 0.0, 1.0)).tolist()),
             draft_probability=known.median_draft_probability if spec.method in LOOKUP_METHODS else None,
-            num_requests=NUM_REQUESTS,
+            num_requests=RUN_REQUESTS,
         )
         system = self.study.system
         return acceptance_draws(

@@ -34,7 +34,7 @@ from simulator.training.sites import local_site
 
 DOCS = Path(__file__).resolve().parent
 ROOT = DOCS.parent
-NAMES = ("model", "guide", "inspect", "calibration", "validate", "options", "adaptive", "expert-budget")
+NAMES = ("model", "guide", "inspect", "calibration", "validate", "options", "adaptive", "expert-budget", "experiments")
 PAGES = (ROOT / "README.md", *(DOCS / f"{name}.md" for name in NAMES))
 ALLREDUCE = ROOT / "hwmodel" / "data" / "allreduce"
 BLOCK = re.compile(r"(<!-- generated: (?P<name>[^\n]+) -->\n)(?P<body>.*?)(<!-- end -->)", re.DOTALL)

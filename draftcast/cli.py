@@ -22,6 +22,7 @@ COMMANDS = {
     "whatif": "Any keys of the deployment varied, every combination predicted.",
     "adaptive": "What deciding the draft length at run time is worth: schedule, adaptive, bound.",
     "budget": "What reading fewer experts in verification (MoE-Spec) is worth, and what it may cost.",
+    "experiments": "What to measure next: expected regret saved, minutes, outage, net value.",
     "simulate": "A serving run of both arms, request by request.",
     "options": "All ways to faster decoding side by side: what each gains, takes and risks.",
     "train-cost": "What training a draft head costs, here and on rented machines, and when its gain has paid.",

@@ -220,7 +220,7 @@ def restart_value(deployment: Deployment, gain: Array, baseline_tokens_per_s: fl
     success = share_above(gain, 1.0)
     outage = 0.0 if n > 1 else down
     load = relative_traffic(deployment, baseline_tokens_per_s)
-    short = 1.0 if n == 1 else n * max(0.0, min(load, 1.0) - (n - 1) / n)
+    short = _missed_share(n, load)
     expected = (down + (1.0 - success) * back) * short
     rate = payback_rate(gain, load)
     with np.errstate(divide="ignore"):
@@ -246,6 +246,20 @@ def relative_traffic(deployment: Deployment, baseline_tokens_per_s: float) -> fl
 def payback_rate(gain: Array, load: float) -> Array:
     """Seconds of the baseline's service that one second with this throughput gain gives back (see `restart_value`)."""
     return np.asarray(np.minimum(gain, load) - 1.0 if load >= 1.0 else 1.0 - 1.0 / np.maximum(gain, 1e-12))
+
+
+def missed_per_restart_s(deployment: Deployment, baseline_tokens_per_s: float) -> float | None:
+    """Seconds of the baseline's capacity that one restart misses (docs/model.md, eq. P1); None if not stated."""
+    restart = deployment.restart
+    if restart.outage_min is None:
+        return None
+    load = relative_traffic(deployment, baseline_tokens_per_s)
+    return restart.outage_min * MINUTE * _missed_share(restart.replicas, load)
+
+
+def _missed_share(replicas: int, load: float) -> float:
+    """Capacity missed in a restart of all replicas in turn, in outages of one."""
+    return 1.0 if replicas == 1 else replicas * max(0.0, min(load, 1.0) - (replicas - 1) / replicas)
 
 
 def _spare_capacity(deployment: Deployment, baseline_tokens_per_s: float) -> str:

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from hwmodel.errors import InputError
 from hwmodel.parameters import Parameters
+from hwmodel.units import KIB, MB
 from simulator.closed_form import Load, PrefillCost, arm, baseline_step, capacity, logged_kv_cache_tokens, prefill_cost
 from simulator.deployment.tables import Measured
 from simulator.posterior import Observation
@@ -17,6 +18,10 @@ from simulator.system import System
 Array = NDArray[np.float64]
 
 TIME_NOISE = 0.01  # a mean over some hundred requests on a warm server; relative_noise says otherwise
+RUN_REQUESTS = 200  # of a run that is still to be made
+RUN_NOISE = 0.02  # of a mean over so many
+CURVE_NOISE = 0.03  # of a point of nccl-tests
+CURVE_SIZES_BYTES = np.geomspace(4 * KIB, 16 * MB, 13)  # of an nccl-tests run
 SHARE_NOISE = 0.03  # of the logit: a profiler's share, about 0.7 points at one half
 
 

@@ -1,0 +1,51 @@
+"""`draftcast experiments`: what each possible measurement is worth before the decision."""
+
+import click
+
+from draftcast.options import IntList, Request, deployment_options
+from draftcast.output import show
+
+DEFAULT_HORIZON_DAYS = 7.0
+
+
+@click.command("experiments")
+@click.option("--methods", metavar="NAMES", default="", help="Further methods to choose among, such as ngram,eagle3.")
+@click.option(
+    "-k",
+    "--num-speculative-tokens",
+    type=IntList(),
+    help="Draft lengths to choose from; default: 0-8 and the file's own.",
+)
+@click.option("-c", "--concurrency", type=IntList(), help="Requests at once; default: the file's, with its weights.")
+@click.option(
+    "--horizon-days",
+    type=click.FloatRange(0.0, 3650.0, min_open=True),
+    default=DEFAULT_HORIZON_DAYS,
+    show_default=True,
+    help="How long the choice will be in use, for the net value.",
+)
+@deployment_options
+def command(
+    request: Request,
+    methods: str,
+    num_speculative_tokens: tuple[int, ...] | None,
+    concurrency: tuple[int, ...] | None,
+    horizon_days: float,
+) -> None:
+    """What to measure next: expected regret saved, minutes, outage, net value.
+
+    Expected regret is what the best choice by present knowledge forgoes on average against the best choice with
+    certainty. A measurement is worth what it takes off that, before it is made.
+    """
+    from simulator.experiments import experiments
+
+    found = experiments(
+        request.load(),
+        methods=[name.strip() for name in methods.split(",") if name.strip()],
+        num_speculative_tokens=num_speculative_tokens,
+        concurrency=concurrency,
+        horizon_days=horizon_days,
+        num_draws=request.num_draws,
+        seed=request.seed,
+    )
+    show(found.to_dict(), as_json=request.as_json, view="experiments")
