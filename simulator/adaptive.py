@@ -16,6 +16,7 @@ from simulator.choose import launch_flag
 from simulator.comparison import LONGEST, Comparison, compare_lengths
 from simulator.context_split import ContextSplit, split_by_context
 from simulator.controllers import (
+    ADAPTIVE,
     BOUND,
     STATIC,
     Control,
@@ -103,17 +104,7 @@ def adaptive(  # noqa: PLR0913 - the public question in its own words
     deployment, notes = with_method(deployment, method) if method else (deployment, ())
     comparison = compare_lengths(deployment, num_speculative_tokens, concurrency, num_draws=num_draws, seed=seed)
     study = comparison.study
-    judged = [_plain(off(comparison)), _static(comparison)]
-    left_out = []
-    judged.append(_schedule(comparison))
-    why = _not_sglang(comparison)
-    if why:
-        left_out.append(("sglang-adaptive", why))
-    else:
-        judged.append(_sglang(comparison))
-    judged.append(
-        Judged(optimal(comparison), False, "an upper bound: no engine knows what it would have to know", "", None)
-    )
+    judged, left_out = judged_controls(comparison)
     split = split_by_context(comparison, contexts, deployment.objective.min_probability_faster)
     settings: JsonObject = {
         "num_speculative_tokens": list(comparison.lengths),
@@ -129,7 +120,17 @@ def adaptive(  # noqa: PLR0913 - the public question in its own words
     ]
     found = [*own, *collected_notes(study, min(k, max(comparison.lengths)), notes)]
     shown = tuple(note for note in found if not note.startswith("speculation.policy"))
-    return Adaptive(recorded_inputs(study, settings), comparison, tuple(judged), tuple(left_out), split, shown)
+    return Adaptive(recorded_inputs(study, settings), comparison, judged, left_out, split, shown)
+
+
+def judged_controls(comparison: Comparison) -> tuple[tuple[Judged, ...], tuple[tuple[str, str], ...]]:
+    """Every way to decide, off and the best static length first, and (name, reason) of what was left out."""
+    bound = Judged(optimal(comparison), False, "an upper bound: no engine knows what it would have to know", "", None)
+    judged = [_plain(off(comparison)), _static(comparison), _schedule(comparison)]
+    why = _not_sglang(comparison)
+    if why:
+        return (*judged, bound), ((ADAPTIVE, why),)
+    return (*judged, _sglang(comparison), bound), ()
 
 
 def _plain(control: Control) -> Judged:

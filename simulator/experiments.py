@@ -1,6 +1,7 @@
 """What to measure next: every possible measurement with its expected regret saved, its minutes, and its outage."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -131,9 +132,32 @@ def experiments(  # noqa: PLR0913 - the public question in its own words
     seed: int = 0,
 ) -> Experiments:
     """What each possible measurement is worth for the choice of draft length, and of method where several are given."""
+    variants, notes = _variants(deployment, methods)
+    found = experiments_between(
+        deployment,
+        variants,
+        num_speculative_tokens=num_speculative_tokens,
+        concurrency=concurrency,
+        horizon_days=horizon_days,
+        num_draws=num_draws,
+        seed=seed,
+    )
+    return replace(found, notes=tuple(dict.fromkeys((*notes, *found.notes))))
+
+
+def experiments_between(  # noqa: PLR0913 - the public question in its own words
+    deployment: Deployment,
+    variants: Sequence[Deployment],
+    *,
+    num_speculative_tokens: Sequence[int] | None = None,
+    concurrency: Sequence[int] | None = None,
+    horizon_days: float = HORIZON_DAYS,
+    num_draws: int = DEFAULT_DRAWS,
+    seed: int = 0,
+) -> Experiments:
+    """The same among `variants` of one baseline, each with its drafter; `deployment` states the restart."""
     if not 0.0 < horizon_days <= 3650.0:
         raise InputError(f"horizon_days: got {horizon_days:g}, allowed above 0 to 3650")
-    variants, notes = _variants(deployment, methods)
     asked = [compare_lengths(d, num_speculative_tokens, concurrency, num_draws=num_draws, seed=seed) for d in variants]
     choices, utilities = _utilities(asked)
     decision = Decision(utilities)
@@ -165,7 +189,7 @@ def experiments(  # noqa: PLR0913 - the public question in its own words
         experiments=tuple(found),
         horizon_days=horizon_days,
         missed_per_restart_s=missed_s,
-        notes=tuple(dict.fromkeys((*notes, *collected_notes(study, tested[0], ())))),
+        notes=collected_notes(study, tested[0], ()),
     )
 
 

@@ -78,6 +78,8 @@ class ExpertBudgets:
     ceilings: Array  # (num_draws, num_loads): a budget of top-k with nothing lost, over no budget
     expert_share: Array  # (num_loads,): experts' share of the speculative step, at the median parameters
     plain_speedup: Array  # (num_draws, num_loads): without a budget
+    baseline_tpot_s: Array  # (num_draws, num_loads): without speculation
+    baseline_tokens_per_s: Array
     notes: tuple[str, ...]
 
     def at(self, budget: int) -> list[BudgetCell]:
@@ -204,6 +206,8 @@ def expert_budgets(  # noqa: PLR0913 - the public question in its own words
         ceilings=ceilings,
         expert_share=point.parts_s["experts"][0] / point.step_s[0],
         plain_speedup=plain.speedup * study.model_error_factor,
+        baseline_tpot_s=plain.baseline.tpot_s,
+        baseline_tokens_per_s=plain.baseline.throughput_tokens_per_s,
         notes=(*_notes(study, substitute), *collected_notes(study, k, (*notes, *more))),
     )
 
