@@ -8,8 +8,9 @@ from simulator.acceptance_replay import read_replay
 from simulator.answers import checked_concurrency, prediction_identity, recorded_inputs
 from simulator.deployment import Deployment
 from simulator.deployment.speculation import LOOKUP_METHODS
-from simulator.options import drafters, engine, machine, training
+from simulator.options import budgets, drafters, engine, lengths, machine, training
 from simulator.options.moves import drafters_today
+from simulator.options.next_measurement import most_valuable
 from simulator.options.record import Experiment, JsonObject, NextBest, Option
 from simulator.options.situation import Situation
 
@@ -42,6 +43,7 @@ class Comparison(NamedTuple):
     options: tuple[Option, ...]
     recommendation: Recommendation
     next_experiment: Experiment | None
+    most_valuable_experiment: Experiment | None
     today: JsonObject
     assumptions: tuple[str, ...]
     notes: tuple[str, ...]
@@ -54,6 +56,9 @@ class Comparison(NamedTuple):
             "options": [option.to_dict() for option in self.options],
             "recommendation": self.recommendation.to_dict(),
             "next_experiment": None if self.next_experiment is None else self.next_experiment._asdict(),
+            "most_valuable_experiment": (
+                None if self.most_valuable_experiment is None else self.most_valuable_experiment._asdict()
+            ),
             "today": self.today,
             "assumptions": list(self.assumptions),
             "notes": list(self.notes),
@@ -85,6 +90,7 @@ def compare_options(
     today = drafters_today([changes for changes, _ in candidates], drafting)
     found: Iterable[Option] = (
         *drafting.values(),
+        *_on_top(situation, list(drafting.values())),
         *engine.options(situation, today),
         *machine.options(situation, today),
         *training.options(situation, _prices(deployment, prices or {})),
@@ -98,6 +104,7 @@ def compare_options(
         options=options,
         recommendation=_with_fit(situation, recommend(options, deployment.objective.min_probability_faster)),
         next_experiment=cheapest(options),
+        most_valuable_experiment=most_valuable(situation, list(drafting.values())),
         today=_today(situation),
         assumptions=tuple(dict.fromkeys(text for option in options for text in option.assumptions)),
         notes=situation.own_notes(study.notes, study.system.notes),
@@ -111,6 +118,14 @@ def _with_fit(situation: Situation, said: Recommendation) -> Recommendation:
     if situation.today.capacity.limited_by != "does_not_fit":
         return said
     return said._replace(text=f"It does not fit as it stands: {reason}; gains are over what it would do. {said.text}")
+
+
+def _on_top(situation: Situation, drafting: Sequence[Option]) -> tuple[Option, ...]:
+    """What can be done on top of the best drafter: its length decided at run time, and a budget of experts."""
+    if not drafting:
+        return ()
+    best = max(drafting, key=lambda option: option.value)
+    return (*lengths.options(situation, best), *budgets.options(situation, best))
 
 
 def _replays(deployment: Deployment, paths: Sequence[str]) -> dict[str, str]:
