@@ -18,6 +18,7 @@ from simulator.context_split import ContextSplit, split_by_context
 from simulator.controllers import (
     ADAPTIVE,
     BOUND,
+    SCHEDULE,
     STATIC,
     Control,
     longest_of_sglang,
@@ -118,6 +119,8 @@ def adaptive(  # noqa: PLR0913 - the public question in its own words
         "SGLang's controller: the steady state of one load; draftcast simulate runs it step by step"
         " (speculation.policy), with loads that change"
     ]
+    if deployment.objective.maximise == "goodput":
+        own.append("ways to decide are compared by throughput, without the objective's limits; see draftcast simulate")
     found = [*own, *collected_notes(study, min(k, max(comparison.lengths)), notes)]
     shown = tuple(note for note in found if not note.startswith("speculation.policy"))
     return Adaptive(recorded_inputs(study, settings), comparison, judged, left_out, split, shown)
@@ -284,25 +287,26 @@ def _interval(draws: Array) -> dict[str, float | None]:
 def recommendation(found: Adaptive) -> str:
     """Which way to decide, in a sentence or two."""
     comparison = found.comparison
-    weights, need = comparison.scores.weights, comparison.study.deployment.objective.min_probability_faster
-    method = comparison.study.system.method
+    objective = comparison.study.deployment.objective
+    need, method = objective.min_probability_faster, comparison.study.system.method
     best = found.best_static
-    reference = static(comparison, best).overall(weights)
+
+    def overall(control: Control) -> Array:
+        weights = comparison.scores.weights
+        return control.overall_tpot(weights) if objective.maximise == "tpot" else control.overall(weights)
+
+    reference = overall(static(comparison, best))
     bound = next(j.control for j in found.judged if j.control.name == BOUND)
-    room = float(median(bound.overall(weights) / reference)) - 1.0
+    room = float(median(overall(bound) / reference)) - 1.0
     plain = f"k={best} for all loads" if best else "no speculation"
-    sure = [
-        (j, float(median(j.control.overall(weights) / reference)))
-        for j in found.judged
-        if j.available and j.control.name not in (STATIC, "off", BOUND)
-    ]
-    better = [(j, lead) for j, lead in sure if _worth_it(j.control.overall(weights), reference, lead, need)]
+    changing = [j.control for j in found.judged if j.available and j.control.name in (SCHEDULE, ADAPTIVE)]
+    leads = {control.name: float(median(overall(control) / reference)) for control in changing}
+    better = [c for c in changing if _worth_it(overall(c), reference, leads[c.name], need)]
     tail = f"The most that any controller could add is {room:.0%} (median)."
     if better:
-        judged, lead = max(better, key=lambda item: item[1])
-        return f"{_TITLES[judged.control.name]}: {lead:.2f}x of {plain} with {method}. {tail}"
-    gained = share_above(reference, 1.0)
-    if best and gained >= need:
+        name = max(better, key=lambda control: leads[control.name]).name
+        return f"{_TITLES[name]}: {leads[name]:.2f}x of {plain} with {method}. {tail}"
+    if best and share_above(reference, 1.0) >= need:
         return f"{plain} with {method}: nothing that this engine can do at run time is surely better. {tail}"
     return f"Leave {method} off: no way to decide the length is surely faster. {tail}"
 

@@ -90,7 +90,8 @@ class _Baseline:
     def _facts(self, facts: Sequence[Measured], study: Study | None = None) -> Array:
         """What the model says of the facts at every draw, on the scales of `observations_of`."""
         study = study or self.study
-        return np.concatenate([predicted_fact(study.system, study.parameters, fact) for fact in facts], axis=1)
+        with np.errstate(divide="ignore"):  # answers of one token have no throughput, which is not asked for
+            return np.concatenate([predicted_fact(study.system, study.parameters, fact) for fact in facts], axis=1)
 
     def _loads(self) -> list[int]:
         """The loads asked about, as far as they run at once, a few of them."""

@@ -18,6 +18,7 @@ Array = NDArray[np.float64]
 Indices = NDArray[np.int_]
 
 GATE_SHARPNESS = 0.7  # exponent on the finishing times: 0 makes all top-k gates equal (docs/model.md, eq. G1)
+_WORST = 0.05
 NUM_LAYERS = 48  # sampled: standard error of a mean gate mass below half a point
 
 
@@ -72,7 +73,8 @@ class BudgetEffect:
     """What one budget does to the tokens of a step, means over tokens and layers.
 
     `experts_read` of the `distinct_experts` are left. `truncated_mass` is the share of a token's gates that is kept,
-    `substituted_mass` what the kept experts that stand in have beside it. `top_expert_dropped` is the share of tokens.
+    `substituted_mass` what the kept experts that stand in have beside it. `top_expert_dropped` is the share of tokens;
+    5 % of the tokens keep less than `truncated_mass_p05`.
     """
 
     budget: int
@@ -81,6 +83,7 @@ class BudgetEffect:
     truncated_mass: float
     substituted_mass: float
     top_expert_dropped: float
+    truncated_mass_p05: float
 
     def to_dict(self) -> JsonObject:
         """The effect as JSON."""
@@ -91,6 +94,7 @@ class BudgetEffect:
             "gate_mass_truncated": self.truncated_mass,
             "gate_mass_substituted": self.substituted_mass,
             "top_expert_dropped": self.top_expert_dropped,
+            "gate_mass_truncated_p05": self.truncated_mass_p05,
         }
 
 
@@ -111,6 +115,7 @@ def budget_effect(gates: Gates, budget: int) -> BudgetEffect:
         truncated_mass=float(mass.mean()),
         substituted_mass=float(_substituted(gates, kept, mass).mean()),
         top_expert_dropped=float(np.mean(~kept[best])),
+        truncated_mass_p05=float(np.quantile(mass, _WORST)),
     )
 
 
@@ -154,6 +159,7 @@ def _mean(effects: Sequence[BudgetEffect]) -> BudgetEffect:
         truncated_mass=mean("truncated_mass"),
         substituted_mass=mean("substituted_mass"),
         top_expert_dropped=mean("top_expert_dropped"),
+        truncated_mass_p05=mean("truncated_mass_p05"),
     )
 
 
