@@ -25,6 +25,8 @@ HORIZON_DAYS = 7.0
 _DAY_MIN = 24 * 60.0
 _MOST_METHODS = 6
 _ONE_PERCENT = 0.01
+_ERRORS = 2.0  # standard errors by which a worth must stand out
+_FAIR_SHARE = 0.2  # of the regret that the best measurement takes off
 _OFF = ("none", 0)
 
 
@@ -250,22 +252,32 @@ def _experiment(
     return Experiment(measurement, worth, decision.evpi, expected, net)
 
 
+def worthwhile(found: Experiments) -> list[Experiment]:
+    """The experiments that are expected to earn their cost, in the order in which to make them.
+
+    What needs no restart and takes off a fair share of the regret comes first: it may save the restart.
+    """
+    surely = [e for e in found.experiments if e.worth.evsi > _ERRORS * e.worth.standard_error]
+    if found.missed_per_restart_s is not None:
+        surely = [e for e in surely if (e.net_value_min or 0.0) > 0.0]
+    most = max((e.worth.evsi for e in surely), default=0.0)
+    first = [e for e in surely if not e.measurement.restarts and e.worth.evsi >= _FAIR_SHARE * most]
+    return [*first, *(e for e in surely if e not in first)]
+
+
 def recommendation(found: Experiments) -> str:
     """What to measure next, or that deciding now is as good."""
     method, k = found.choice
     now = "leave speculation off" if not k else f"{method} with k={k}"
     regret = found.decision.evpi
     start = f"Deciding now ({now}) is expected to forgo {percent(regret)} of the baseline's throughput."
-    worthwhile = [e for e in found.experiments if e.worth.evsi > 2.0 * e.worth.standard_error]
-    if found.missed_per_restart_s is not None:
-        worthwhile = [e for e in worthwhile if (e.net_value_min or 0.0) > 0.0]
-    if not worthwhile:
+    steps = worthwhile(found)
+    if not steps:
         return f"{start} No measurement here is expected to earn its cost: decide now."
-    best = worthwhile[0]
-    free = next((e for e in worthwhile if e.measurement.restarts == 0), None)
-    text = f"{start} Next: {best.measurement.text}. {_capital(best.sentence)}."
-    if free is not None and free is not best:
-        text += f" Without any outage: {free.sentence}."
+    text = f"{start} Next: {steps[0].measurement.text}. {_capital(steps[0].sentence)}."
+    best = max(steps, key=lambda e: e.worth.evsi)
+    if best is not steps[0]:
+        text += f" If that leaves it open: {best.sentence}."
     return text
 
 

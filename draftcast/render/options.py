@@ -29,6 +29,8 @@ def render(result: Mapping[str, Any], page: Page) -> None:
     experiment = result["next_experiment"]
     if experiment:
         page.section("Cheapest next experiment", [_experiment(experiment)])
+    if result.get("most_valuable_experiment"):
+        page.section("Experiment worth most (docs/experiments.md)", [_experiment(result["most_valuable_experiment"])])
     page.section("Assumed", result["assumptions"])
 
 

@@ -4,12 +4,11 @@ from collections.abc import Sequence
 
 from hwmodel.errors import DraftcastError
 from simulator.deployment import Deployment, apply_overrides
-from simulator.experiments import Experiments, experiments_between
+from simulator.experiments import Experiments, experiments_between, worthwhile
 from simulator.options.record import Experiment, Option
 from simulator.options.situation import Situation
 
 _MOST_DRAFTERS = 3
-_ERRORS = 2.0  # standard errors by which a worth must stand out
 _LENGTH_KEY = "speculation.num_speculative_tokens="
 
 
@@ -18,14 +17,12 @@ def most_valuable(situation: Situation, options: Sequence[Option]) -> Experiment
     found = worth_of_measurements(situation, options)
     if found is None:
         return None
-    for each in found.experiments:
-        paid = each.net_value_min is None or each.net_value_min > 0.0
-        if paid and each.worth.evsi > _ERRORS * each.worth.standard_error:
-            m = each.measurement
-            missed = found.missed_per_restart_s
-            outage = 0.0 if not m.restarts else None if missed is None else m.restarts * missed
-            return Experiment(f"{m.text} ({each.sentence})", outage, m.command)
-    return None
+    steps = worthwhile(found)
+    if not steps:
+        return None
+    m, missed = steps[0].measurement, found.missed_per_restart_s
+    outage = 0.0 if not m.restarts else None if missed is None else m.restarts * missed
+    return Experiment(f"{m.text} ({steps[0].sentence})", outage, m.command)
 
 
 def worth_of_measurements(situation: Situation, options: Sequence[Option]) -> Experiments | None:

@@ -7,7 +7,7 @@ import pytest
 
 from hwmodel.errors import InputError
 from simulator.deployment import load_deployment
-from simulator.experiments import Experiments, experiments
+from simulator.experiments import Experiments, experiments, worthwhile
 
 REFERENCE = Path("examples/kimi-k2.5-8x-rtx-pro-6000.toml")
 BASE: dict[str, Any] = {
@@ -128,6 +128,15 @@ def test_rolling_restarts_with_room_miss_nothing() -> None:
 def test_experiments_come_best_first() -> None:
     values = [e.net_value_min for e in found().experiments]
     assert values == sorted(values, key=lambda v: -(v or 0.0))
+
+
+def test_what_needs_no_restart_and_tells_a_fair_share_is_to_be_made_first() -> None:
+    answer = reference(methods=("eagle3",))
+    steps = worthwhile(answer)
+    assert steps[0].measurement.name == "engine log"
+    assert steps[0].measurement.restarts == 0
+    assert max(steps, key=lambda e: e.worth.evsi) is not steps[0]
+    assert "If that leaves it open: run eagle3" in answer.to_dict()["recommendation"]
 
 
 def test_a_sure_choice_needs_no_experiment() -> None:
