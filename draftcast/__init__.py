@@ -9,13 +9,32 @@ TYPE_CHECKING = False  # true to type checkers; the module `typing` would delay 
 if TYPE_CHECKING:
     from calibration.session import calibrate
     from draftcast.api import choose, load, predict, whatif
+    from simulator.options.compare import compare_options
     from simulator.ranks.step import step
     from simulator.serving.run import simulate
+    from simulator.training.report import train_cost
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "calibrate", "choose", "load", "predict", "simulate", "step", "whatif"]
-# Not in `api`: the event kernel and scipy cost start-up time.
-_APART = {"calibrate": "calibration.session", "simulate": "simulator.serving.run", "step": "simulator.ranks.step"}
+__all__ = [
+    "__version__",
+    "calibrate",
+    "choose",
+    "compare_options",
+    "load",
+    "predict",
+    "simulate",
+    "step",
+    "train_cost",
+    "whatif",
+]
+# Not in `api`: what only one command needs costs start-up time, the event kernel and scipy most.
+_APART = {
+    "calibrate": "calibration.session",
+    "compare_options": "simulator.options.compare",
+    "simulate": "simulator.serving.run",
+    "step": "simulator.ranks.step",
+    "train_cost": "simulator.training.report",
+}
 
 
 def __getattr__(name: str) -> object:
