@@ -18,6 +18,7 @@ from hwmodel.records import dataclass
 from hwmodel.specs import ModelShape
 from simulator.acceptance_priors import priors
 from simulator.acceptance_shapes import Array, constant_conditional, decaying_conditional, unconditional
+from simulator.deployment.keys import short
 
 _FILE = Path(__file__).parent / "data" / "drafters.toml"
 # Words of a model's name that do not tell one model from another: number formats, and "this is the tuned one".
@@ -140,7 +141,7 @@ def published_drafter(name: str) -> PublishedDrafter:
     names = [drafter.name for drafter in published_drafters()]
     close = get_close_matches(name, names, n=3, cutoff=0.3)
     hint = f", closest: {', '.join(close)}" if close else ""
-    raise UnknownNameError(f"no published drafter '{name[:80]}'{hint}; `draftcast list drafters` has all")
+    raise UnknownNameError(f"no published drafter '{short(name)}'{hint}; `draftcast list drafters` has all")
 
 
 def drafters_for(shape: ModelShape, methods: Iterable[str] | None = None) -> list[tuple[PublishedDrafter, Relation]]:

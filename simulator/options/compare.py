@@ -7,6 +7,7 @@ from hwmodel.errors import InputError
 from simulator.acceptance_replay import read_replay
 from simulator.answers import checked_concurrency, prediction_identity, recorded_inputs
 from simulator.deployment import Deployment
+from simulator.deployment.keys import short
 from simulator.deployment.speculation import LOOKUP_METHODS
 from simulator.options import budgets, drafters, engine, lengths, machine, training
 from simulator.options.moves import drafters_today
@@ -136,7 +137,7 @@ def _replays(deployment: Deployment, paths: Sequence[str]) -> dict[str, str]:
         method = (replayed.method if replayed else None) or deployment.speculation.method
         if method not in LOOKUP_METHODS:
             raise InputError(
-                f"--acceptance: '{path[:120]}' is of {method}, allowed: a replay of {', '.join(LOOKUP_METHODS)}"
+                f"--acceptance: '{short(path)}' is of {short(method)}, allowed: a replay of {', '.join(LOOKUP_METHODS)}"
             )
         found[method] = path
     return found
