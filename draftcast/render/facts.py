@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from draftcast.render.numbers import duration, factor, interval, probability
+from draftcast.render.numbers import duration, factor, interval, probability, share, significant, whole
 
 Fact = tuple[str, str]
 
@@ -28,4 +28,23 @@ def _choose(result: Mapping[str, Any]) -> Iterator[Fact]:
     yield "Restart paid back", f"after {duration(payback_s)}" if payback_s is not None else "not expected"
 
 
-_VIEWS = {"choose": _choose, "report": _choose}
+def _simulate(result: Mapping[str, Any]) -> Iterator[Fact]:
+    yield "Speedup", factor(result["speedup"]["p50"])
+    yield "90 % interval", interval(result["speedup"])
+    for name, key in (("baseline", "baseline"), ("with drafts", "speculative")):
+        arm = result[key] or {}
+        yield f"Tokens/s, {name}", significant(arm.get("throughput_tokens_per_s"))
+        yield f"First token p95, {name}", duration((arm.get("ttft_s") or {}).get("p95"))
+
+
+def _backtest(result: Mapping[str, Any]) -> Iterator[Fact]:
+    overall = result["overall"]
+    yield "Runs", whole(overall["rows"])
+    if overall["rows"]:
+        yield "Median error", share(overall["median_abs_error"])
+        yield "90 % of the errors below", share(overall["p90_abs_error"])
+        yield "Right about the direction", share(overall["sign_accuracy"])
+        yield "Inside their 90 % interval", share(overall["coverage_90"])
+
+
+_VIEWS = {"choose": _choose, "report": _choose, "simulate": _simulate, "backtest": _backtest}

@@ -13,6 +13,8 @@ from click.testing import CliRunner
 from report_pages import VIEWS, arguments, page_option
 
 from draftcast.cli import cli
+from draftcast.report_options import Destinations
+from draftcast.reporting import write_report
 
 PHONE = {"width": 360, "height": 780, "deviceScaleFactor": 2, "mobile": True}
 
@@ -237,3 +239,23 @@ def test_markup_that_slips_through_stays_inert(browser: Browser, page: Path, tmp
     browser.open(broken)
     assert browser.evaluate("window.broken") is None
     assert len(browser.complaints()) >= 2  # the policy says what it refused
+
+
+def test_hostile_names_do_nothing_in_a_browser(browser: Browser, pages: dict[str, Path], tmp_path: Path) -> None:
+    hostile = "\"'></text></svg></script><script>window.broken=1</script><img src=x onerror=window.broken=1>{{1}}"
+    text = pages["whatif"].read_text(encoding="utf-8")
+    found = re.search(r'id="result">(.*?)</script>', text, re.DOTALL)
+    assert found is not None
+    result = json.loads(found[1])
+    result["inputs"]["deployment"]["model"]["config"] = hostile
+    for row in result["rows"]:
+        row["vary"] = {hostile: f"{hostile}{row['vary']['workload.kind']}", "b": row["vary"]["workload.concurrency"]}
+    result["notes"] = [hostile]
+    page = tmp_path / "hostile.html"
+    write_report(result, "whatif", {}, Destinations(str(page), None))
+    browser.open(page)
+    assert browser.evaluate("window.broken") is None
+    assert browser.complaints() == []
+    assert browser.evaluate("document.querySelectorAll('img, script:not([id]) ~ script').length") == 0
+    assert hostile in browser.evaluate("document.body.textContent")
+    assert hostile in browser.evaluate("document.title")

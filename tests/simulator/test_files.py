@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from hwmodel.errors import InputError
-from simulator.files import check_outputs
+from simulator.files import check_outputs, write_whole
 
 
 def test_new_and_regular_files_are_written(tmp_path: Path) -> None:
@@ -41,3 +41,18 @@ def test_two_outputs_do_not_share_a_file(tmp_path: Path) -> None:
     same = str(tmp_path / "same.csv")
     with pytest.raises(InputError, match=r"trace: .* is also records"):
         check_outputs({"records": same, "trace": same})
+
+
+def test_a_whole_file_replaces_the_old_one_and_leaves_nothing_beside_it(tmp_path: Path) -> None:
+    path = tmp_path / "page.html"
+    for content in (b"old", b"\x89new"):
+        write_whole(str(path), content)
+    assert [p.name for p in tmp_path.iterdir()] == ["page.html"]
+    assert path.read_bytes() == b"\x89new"
+
+
+def test_a_whole_file_that_cannot_take_its_place_is_an_error_in_one_line_and_leaves_nothing(tmp_path: Path) -> None:
+    (tmp_path / "taken").mkdir()
+    with pytest.raises(InputError, match="cannot write"):
+        write_whole(str(tmp_path / "taken"), b"x")
+    assert [p.name for p in tmp_path.iterdir()] == ["taken"]

@@ -74,7 +74,7 @@ def test_charts_of_a_group_share_a_switch_with_the_selected_one_chosen() -> None
     members = [chart(f"c{i}", group="g", label=f"L{i}", selected=i == 1) for i in range(3)]
     text = page(document(*members, chart("alone")))
     assert text.count('type="radio"') == 3
-    assert re.findall(r'id="(s\d-\d)" checked', text) == ["s0-1"]
+    assert re.findall(r'id="(s\d-\d)" autocomplete="off" checked', text) == ["s0-1"]
     assert text.count("<h2>T</h2>") == 2
     assert "input:nth-of-type(3):checked" in text
 
@@ -131,3 +131,10 @@ def test_ticks_are_few_increasing_and_keep_both_ends(most: int) -> None:
     assert len(ticks) <= most
     assert ticks == sorted(ticks)
     assert (ticks[0], ticks[-1]) == (1, 300)
+
+
+@pytest.mark.parametrize(("low", "high"), [(1.18, 1.93), (13.5, 13.7), (101.0, 140.0)])
+def test_an_axis_between_two_round_numbers_still_has_ticks(low: float, high: float) -> None:
+    axis = theme.log_axis([low, high], "x", 10, round_ticks([low, high]))["axis"]
+    assert 3 <= len(axis["values"]) <= 10
+    assert axis["title"] == "x"

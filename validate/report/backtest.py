@@ -83,8 +83,8 @@ def _sets(sets: Sequence[Json]) -> Iterator[Chart]:
         "Median of the error (mark) up to its 90th percentile (line); in brackets the number of runs."
         + (f" The worst {MAX_LINES} of {len(rows)}." if len(rows) > MAX_LINES else ""),
         f"Errors of {len(rows)} sets on one axis, the worst first.",
-        intervals(rows, title, narrow=False, at=None),
-        intervals(rows, title, narrow=True, at=None),
+        intervals(rows, title, narrow=False, at=None, zero=True),
+        intervals(rows, title, narrow=True, at=None, zero=True),
         Table(
             ("set", "rows", "median error", "p90 error", "right sign", "inside 90 %"),
             tuple(

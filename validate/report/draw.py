@@ -1,6 +1,6 @@
 """Specifications drawn by Vega-Lite inside this process: no browser, no network. Needs the extra `report`."""
 
-import importlib.util
+import importlib
 from typing import Any
 
 from hwmodel.errors import InputError
@@ -14,12 +14,17 @@ LANGUAGE = "6.4"  # the Vega-Lite that draws: the same input gives the same byte
 
 
 def require_library() -> None:
-    """`InputError` that names the next step where the drawing library is not installed."""
-    if importlib.util.find_spec(PACKAGE) is None:
-        raise InputError(
-            "charts need the package vl-convert-python, which is not installed; next: pip install 'draftcast[report]'"
-            " (in a clone: make setup), or leave out --report and --plots"
+    """`InputError` that names the next step where the drawing library is not installed, or does not run here."""
+    try:
+        importlib.import_module(PACKAGE)
+    except ImportError as error:
+        reason = (
+            "which is not installed" if isinstance(error, ModuleNotFoundError) else f"which does not load ({error})"
         )
+        raise InputError(
+            f"charts need the package vl-convert-python, {reason}; next: pip install 'draftcast[report]'"
+            " (in a clone: make setup), or leave out the report and the plots"
+        ) from error
 
 
 def inline_svg(spec: Spec, prefix: str, alt: str) -> str:

@@ -116,7 +116,7 @@ def _switch(group: Sequence[Chart], number: int) -> Iterable[str]:
     yield '<fieldset class="switch"><legend class="legend">Show</legend>'
     for i, chart in enumerate(group):
         checked = " checked" if i == chosen else ""
-        yield f'<input type="radio" name="s{number}" id="s{number}-{i}"{checked}>'
+        yield f'<input type="radio" name="s{number}" id="s{number}-{i}" autocomplete="off"{checked}>'
         yield f'<label for="s{number}-{i}">{safe(chart.label)}</label>'
     yield '<div class="panels">'
     yield from (_figure(chart, f"c{number}-{i}-") for i, chart in enumerate(group))

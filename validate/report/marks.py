@@ -89,7 +89,15 @@ def banded_curve(
     return figure(layers, narrow=narrow, height=260 if narrow else 320)
 
 
-def intervals(rows: Sequence[Spec], title: str, *, narrow: bool, at: float | None = 1.0, log: bool = False) -> Spec:
+def intervals(
+    rows: Sequence[Spec],
+    title: str,
+    *,
+    narrow: bool,
+    at: float | None = 1.0,
+    log: bool = False,
+    zero: bool = False,
+) -> Spec:
     """A line for each row from low to high with its middle, and a dashed line at `at`.
 
     Rows: label, low, mid, high, tip; `measured` where something was measured (a hollow diamond).
@@ -97,7 +105,7 @@ def intervals(rows: Sequence[Spec], title: str, *, narrow: bool, at: float | Non
     shown = rows[:MAX_LINES]
     axis = {"domain": False, "ticks": False, "labelLimit": LABEL_WIDTH[narrow]}
     y = {"field": "label", "type": "nominal", "sort": None, "title": None, "axis": axis}
-    x: Spec = {"type": "quantitative", "scale": {"zero": False}, "axis": {"title": title, "tickCount": 6}}
+    x: Spec = {"type": "quantitative", "scale": {"zero": zero}, "axis": {"title": title, "tickCount": 6}}
     if log:
         ends = [row[key] for row in shown for key in ("low", "mid", "high") if row[key]]
         x = log_axis(ends or [1.0], title, TICKS[narrow], round_ticks(ends or [1.0]), grid=True)

@@ -103,13 +103,12 @@ def log_axis(
     room = 1.25 if min(values) == max(values) else max((max(values) / min(values)) ** 0.03, _LEAST_ROOM)
     low, high = min(values) / room, max(values) * room
     shown = [tick for tick in (sorted(set(values)) if ticks is None else ticks) if low <= tick <= high]
-    numbers = ",~r"
     if len(shown) < 2 <= len(set(values)):  # all between two round numbers
-        shown, numbers = [min(values), max(values)], ",.3~r"
+        shown = _even_ticks(low, high)
     return {
         "type": "quantitative",
         "scale": {"type": "log", "domain": [low, high], "nice": False},
-        "axis": {"title": title, "values": spread(shown, most), "format": numbers, "grid": grid},
+        "axis": {"title": title, "values": spread(shown, most), "format": ",~r", "grid": grid},
     }
 
 
@@ -124,6 +123,13 @@ def round_ticks(values: Sequence[float]) -> list[float]:
     low = max([tick for tick in ticks if tick <= min(values)], default=ticks[0])
     high = min([tick for tick in ticks if tick >= max(values)], default=ticks[-1])
     return [tick for tick in ticks if low <= tick <= high]
+
+
+def _even_ticks(low: float, high: float) -> list[float]:
+    """Multiples of 1, 2 or 5 times a power of ten between two values that are close together: three and more."""
+    power = math.floor(math.log10((high - low) / 3))
+    step = max(each for each in (1, 2, 5) if (high - low) / (each * 10.0**power) >= 3) * 10.0**power
+    return [round(i * step, 12) for i in range(math.ceil(low / step), math.floor(high / step) + 1)]
 
 
 def spread(values: Sequence[float], most: int) -> list[float]:
