@@ -123,8 +123,9 @@ def test_steps_of_different_drafts_are_told_apart(times_of: Callable[[str, int],
     assert mixed[0] < mixed[1] < mixed[2]
 
 
-def test_a_composition_is_asked_for_once(times_of: Callable[[str, int], StepTimes]) -> None:
-    times = times_of("dense", LENGTH)
+def test_a_composition_is_asked_for_once(study_of: Callable[[str], Study]) -> None:
+    study = study_of("dense")
+    times = StepTimes(StepCosts(study.system, study.point_parameters, LENGTH))  # not the one that other tests fill
     context = np.linspace(1000.0, 2000.0, 50)
     times.decode_s(9, 9, 27, context)
     asked = times.num_evaluated
