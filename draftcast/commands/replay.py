@@ -72,6 +72,7 @@ _SUFFIX_OPTIONS = ("max_tree_depth", "max_spec_factor", "min_token_prob", "max_c
 @click.option("--tokenize-url", metavar="URL", help="A server with /tokenize, for recordings of text.")
 @click.option("--api-key-env", metavar="NAME", help="Environment variable with that server's key.")
 @click.option("--skip-bad", is_flag=True, help="Leave bad lines out, and count them.")
+@click.option("--keep-shortened", is_flag=True, help="Count the first answers too, which draftcast measure cuts short.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the intervals.")
 @click.option("-o", "--output", metavar="FILE", help="Write the result for speculation.acceptance.replay.")
 @json_option
@@ -87,7 +88,8 @@ def command(files: tuple[str, ...], output: str | None, as_json: bool, **options
     from simulator.files import check_outputs
 
     check_outputs({"-o": output}, files)
-    reading = Reading(tokenizer=_tokenizer(options), skip_bad=options.pop("skip_bad"))
+    flags = {name: options.pop(name) for name in ("skip_bad", "keep_shortened")}
+    reading = Reading(tokenizer=_tokenizer(options), **flags)
     suffix = {name: options.pop(f"suffix_{name}") for name in _SUFFIX_OPTIONS}
     result = replay_files(files, reading, Options(suffix=SuffixSettings(**suffix), **options))
     result["inputs"]["output"] = output

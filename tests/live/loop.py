@@ -225,9 +225,10 @@ def predict_all(loop: Loop) -> None:
 
 
 def replay(folder: Path, run: str, ground: str, lengths: tuple[int, ...]) -> Record:
-    """Acceptance counted in the recorded outputs of a run."""
+    """Acceptance counted in the recorded outputs of a run; after the restart in all of them, as the server counts."""
     options: list[object] = ["--method", "ngram", "-k", ",".join(map(str, lengths))]
     options += ["--prompt-lookup-min", LOOKUP_MIN, "--prompt-lookup-max", LOOKUP_MAX]
+    options += ["--keep-shortened"] if run == "after" else []
     return draftcast("replay", folder / f"{run}-{ground}.jsonl", *options, "-o", folder / f"{run}-{ground}.replay.json")
 
 

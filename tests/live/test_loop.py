@@ -72,10 +72,9 @@ def test_replay_before_the_restart_foretold_the_acceptance(loop: Loop, ground: s
     foretold = next(r for r in loop.replayed_before[ground]["results"] if r["num_speculative_tokens"] == K)
     (found,) = loop.replayed_after[ground]["results"]
     spread = sum(max(r["tokens_per_step_ci95"]) - r["tokens_per_step"] for r in (foretold, found))
-    # the recorded answers of the first requests are shorter, more of them in the longer sweep: 5 % beside the interval
-    assert foretold["tokens_per_step"] == pytest.approx(
-        found["tokens_per_step"], abs=spread + 0.05 * found["tokens_per_step"]
-    )
+    # beside the intervals 5 %: the server's counters hold the shortened first answers as well
+    tolerance = spread + 0.05 * found["tokens_per_step"]
+    assert foretold["tokens_per_step"] == pytest.approx(found["tokens_per_step"], abs=tolerance)
     assert foretold["draft_probability"] == pytest.approx(found["draft_probability"], abs=0.05)
 
 

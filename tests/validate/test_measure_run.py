@@ -477,6 +477,14 @@ def test_outputs_are_what_replay_reads(server, tmp_path):
     assert record["text"] == " wört" * TOKENS
 
 
+def test_first_answers_that_are_cut_to_start_the_loop_are_marked(server, tmp_path):
+    path = tmp_path / "out.jsonl"
+    run(server, (2,), Files(None, str(path)))
+    records = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [len(record["token_ids"]) < TOKENS for record in records] == [record["shortened"] for record in records]
+    assert sum(record["shortened"] for record in records) == 1  # the second user's first one is whole
+
+
 def test_progress_is_reported_with_the_time_that_is_left(server):
     seen = []
     LoadRun(plan(server, (1, 2)), seen.append).run()

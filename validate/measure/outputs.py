@@ -64,4 +64,5 @@ def _record(concurrency: int, item: Outcome) -> dict[str, Any]:
         "kind": item.kind,
         "tokens_per_step": answer.chunk_tokens,
         "finish_reason": answer.finish_reason,
+        "shortened": item.is_first and item.user + 1 < concurrency,  # (user + 1) / users of the length
     }

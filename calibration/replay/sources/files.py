@@ -34,8 +34,10 @@ class Reading:
 
     tokenizer: Tokenizer | None = None
     skip_bad: bool = False
+    keep_shortened: bool = False  # what `measure` cut at the start of its load too: the beginnings of answers
     bad: list[str] = field(default_factory=list)  # the first few; `num_bad` counts all
     num_bad: int = 0
+    shortened: int = 0  # left out
     failed_requests: int = 0  # logged without an output
     empty_outputs: int = 0
     approximate_prompts: int = 0
@@ -71,6 +73,11 @@ class Reading:
         if self.num_bad:
             more = f" and {self.num_bad - len(self.bad)} more" if self.num_bad > len(self.bad) else ""
             found.append(f"{self.num_bad} bad lines left out: {'; '.join(self.bad)}{more}")
+        if self.shortened:
+            found.append(
+                f"{self.shortened} answers that measure had cut short at the start of its load are left out:"
+                " beginnings repeat less (--keep-shortened counts them)"
+            )
         if self.failed_requests:
             found.append(f"{self.failed_requests} failed requests in the logs have no output and are left out")
         if self.empty_outputs:
@@ -148,6 +155,9 @@ class Reading:
         return []
 
     def _answers(self, record: Any) -> list[Answer]:
+        if not self.keep_shortened and isinstance(record, Mapping) and record.get("shortened") is True:
+            self.shortened += 1
+            return []
         found = answers_in(record)
         self.failed_requests += not found
         return found

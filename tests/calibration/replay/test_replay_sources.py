@@ -204,6 +204,14 @@ def test_a_request_in_two_files_counts_once_if_id_prompt_and_output_are_the_same
     assert reading.notes()[0] == "requests recorded twice (same id, prompt and output), counted once: 1"
 
 
+def test_answers_that_measure_cut_short_count_only_where_that_is_asked_for(tmp_path: Path) -> None:
+    path = lines(tmp_path / "a.jsonl", {"text": "xyz", "shortened": False}, {"text": "x", "shortened": True})
+    reading = Reading(Letters())
+    assert texts(list(reading.recordings([path]))) == [("", "xyz")]
+    assert reading.notes()[0].startswith("1 answers that measure had cut short")
+    assert len(list(Reading(Letters(), keep_shortened=True).recordings([path]))) == 2
+
+
 def test_equal_choices_of_one_request_are_two_outputs(tmp_path: Path) -> None:
     choice = {"message": {"content": "x"}}
     found, _ = read(tmp_path, {"request": CHAT, "response": {"id": "r", "choices": [choice, choice]}})
