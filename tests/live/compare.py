@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from live.loop import CHECKED_LOADS, GROUNDS, K, Loop
 
+START_DRIFT = 0.08  # one cell after two starts of one server: 20 % apart at worst on an idle machine, about 2.5 sigma
 SIGMAS = 2.0  # of the noise of a measured figure, before anything is held against a prediction
 
 
@@ -59,10 +60,11 @@ def drift_of(loop: Loop) -> float:
     """Relative standard deviation of one cell from what the machine does between cells.
 
     The baseline's cells of both grounds do the same work at the same load, minutes apart: sd = |ln ratio| / sqrt(2),
-    root mean square over the loads. It holds the difference in routing too, so it errs to the wide side.
+    root mean square over the loads. It holds the difference in routing too, so it errs to the wide side. What a restart
+    does is not in it: at least `START_DRIFT`.
     """
     logs = [math.log(_rate(loop, "before", "loop", n) / _rate(loop, "before", "wander", n)) for n in CHECKED_LOADS]
-    return math.sqrt(sum(log * log for log in logs) / len(logs) / 2.0)
+    return max(START_DRIFT, math.sqrt(sum(log * log for log in logs) / len(logs) / 2.0))
 
 
 def _rate(loop: Loop, run: str, ground: str, load: int) -> float:

@@ -45,7 +45,9 @@ def pytest_terminal_summary(terminalreporter, exitstatus, config) -> None:
     found = config.stash.get(_KEY, None)
     if found is not None:
         terminalreporter.section("predicted against measured")
-        for line in table(found):
+        lines = table(found)
+        (FOLDER / "table.txt").write_text("".join(f"{line}\n" for line in lines))
+        for line in lines:
             terminalreporter.write_line(line)
     if exitstatus:
         for log in sorted(FOLDER.glob("*.log")):

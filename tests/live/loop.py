@@ -173,6 +173,7 @@ def _measure_all(loop: Loop, server: Server, run: str, prompts: dict[str, Path])
             loop.passive[run] = looks[0].lines[0]
         if run == "after":
             loop.watched[ground] = looks[-1].lines
+            (loop.folder / f"{ground}.watch.jsonl").write_text("".join(f"{json.dumps(x)}\n" for x in looks[-1].lines))
 
 
 class _Look:
