@@ -31,7 +31,7 @@ tpot_ms = 4.5
 concurrency = 8
 tpot_ms = 7.5
 """
-VIEWS = ("choose", "whatif", "simulate", "calibrate", "validate", "backtest", "report")
+VIEWS = ("choose", "whatif", "simulate", "calibrate", "validate", "options", "backtest", "report")
 
 
 def arguments(view: str, folder: Path) -> list[str]:
@@ -54,6 +54,7 @@ def arguments(view: str, folder: Path) -> list[str]:
         "simulate": [str(deployment), "--arrivals", "closed:4", "--requests", "40"],
         "calibrate": [str(deployment), *few],
         "validate": [str(deployment), "--run", str(run), *few],
+        "options": [str(deployment), *few],
         "backtest": [str(table)],
         "report": [str(deployment), "-k", "0-3", *few],
     }

@@ -272,8 +272,19 @@ def test_options_are_drawn_with_their_gain_and_their_days() -> None:
     option = {"name": "eagle3", "method": "eagle3", "speedup": speedup(1.3), "time_to_benefit_s": day_s}
     result = {"options": [{**option, "payback_s": {"p50": 3 * day_s}}, {**option, "name": "x", "speedup": None}]}
     charts = options.charts(result, {})
-    assert drawn(charts[0], "label", "mid") == [("eagle3", 1.3)]
+    assert drawn(charts[0], "label", "mid") == [("1 eagle3", 1.3)]
     assert drawn(charts[1], "low", "high") == [(1.0, 3.0)]
+
+
+def test_an_option_counts_with_the_best_drafter_after_it_where_that_is_better() -> None:
+    gain = {"concurrency": 4, "speedup": speedup(1.5), "probability_faster": 0.9, "num_speculative_tokens": 3}
+    after = {"method": "eagle3", "drafter": "head", "speedup": speedup(1.5), "by_load": [gain]}
+    own = {"by_load": [{**gain, "speedup": speedup(0.9), "probability_faster": 0.1}]}
+    option = {"name": "newer engine", "speedup": speedup(0.9), "best_after": after, **own}
+    for counts, expected in ((True, [("1 newer engine + head", 1.5)]), (False, [("1 newer engine", 0.9)])):
+        charts = options.charts({"options": [{**option, "with_best_drafter": counts}]}, {})
+        assert drawn(named(charts, "options"), "label", "mid") == expected
+        assert drawn(named(charts, "options-by-load"), "sure") == [(counts,)]
 
 
 def test_what_a_deployment_does_not_have_is_not_drawn() -> None:

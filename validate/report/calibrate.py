@@ -2,14 +2,15 @@
 
 from collections.abc import Iterator, Sequence
 
+from hwmodel.units import MS
 from validate.report.chart import Chart, Json, Spec, Table
 from validate.report.marks import TICKS, intervals, predicted_against_measured
 from validate.report.numbers import text_of
 from validate.report.theme import BASELINE, INK, SMALL, SPECULATIVE, TEXT, figure, layer, log_axis, name, value
 
 QUANTITIES = {
-    "tpot": ("time per token", "ms", 1e3),
-    "step": ("step", "ms", 1e3),
+    "tpot": ("time per token", "ms", 1 / MS),
+    "step": ("step", "ms", 1 / MS),
     "throughput_tokens_per_s": ("throughput", "tokens/s", 1.0),
     "allreduce_share": ("AllReduce share", "share of the step", 1.0),
 }

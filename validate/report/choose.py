@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Sequence
 
+from hwmodel.units import MS
 from validate.report.chart import Chart, Json, Spec, Table
 from validate.report.heat import MAX_COLUMNS, MAX_LINES, HeatCell, heat_spec
 from validate.report.marks import arms_over_load, banded_curve
@@ -69,7 +70,7 @@ def _row(cell: Json) -> tuple[float | str | None, ...]:
         cell["concurrency"],
         *(speedup.get(key) for key in ("p50", "p05", "p95")),
         cell["probability_faster"],
-        None if tpot_s is None else tpot_s * 1e3,
+        None if tpot_s is None else tpot_s / MS,
         cell["throughput_tokens_per_s"],
         str(cell["limited_by"]).replace("_", " "),
     )
@@ -129,7 +130,7 @@ def _crossing_sentence(crossing: Sequence[tuple[int, int]], points: Sequence[Jso
 
 def what_users_see(arms: dict[str, list[Json]], k: int) -> list[Chart]:
     """Time per output token and throughput of both arms over load; the arms' cells have them as keys."""
-    time = ("tpot_s", 1e3, "time-per-token", "ms per token", "Time per output token")
+    time = ("tpot_s", 1 / MS, "time-per-token", "ms per token", "Time per output token")
     rate = ("throughput_tokens_per_s", 1.0, "throughput", "tokens per second", "Throughput")
     return [_over_load(arms, k, time, selected=True), _over_load(arms, k, rate, selected=False)]
 

@@ -2,12 +2,11 @@
 
 from collections.abc import Iterator, Sequence
 
+from hwmodel.units import KIB, US
 from validate.report.chart import Chart, Json, Spec, Table
 from validate.report.marks import TICKS, arm_curves, arm_scales
 from validate.report.numbers import percent, text_of
 from validate.report.theme import INK, MUTED, SMALL, SPECULATIVE, THIRD, figure, layer, log_axis, name, round_ticks
-
-KIB = 1024
 
 
 def acceptance_charts(curves: Json) -> Iterator[Chart]:
@@ -124,19 +123,19 @@ def allreduce_charts(curves: Json) -> Iterator[Chart]:
         {
             "arm": "baseline" if point["arm"] == "baseline" else "with drafts",
             "size": point["bytes"] / KIB,
-            "time": point["time_s"] * 1e6,
+            "time": point["time_s"] / US,
             "load": str(point["concurrency"]),
             "tip": f"{'baseline' if point['arm'] == 'baseline' else 'with drafts'}, concurrency {point['concurrency']}:"
-            f" {text_of(point['bytes'] / KIB)} KiB in {text_of(point['time_s'] * 1e6, 3)} us",
+            f" {text_of(point['bytes'] / KIB)} KiB in {text_of(point['time_s'] / US, 3)} us",
         }
         for point in found["points"]
     ]
-    curve = [{"size": point["bytes"] / KIB, "time": point["time_s"] * 1e6} for point in found["curve"]]
+    curve = [{"size": point["bytes"] / KIB, "time": point["time_s"] / US} for point in found["curve"]]
     yield Chart(
         "allreduce",
         "AllReduce: the curve and where the steps lie on it",
         f"One AllReduce by its size; a step has {found['allreduces_per_step']:.0f}, each waiting another"
-        f" {found['skew_s'] * 1e6:.2g} us for the slowest rank. The marks are the steps by concurrency. Curve:"
+        f" {found['skew_s'] / US:.2g} us for the slowest rank. The marks are the steps by concurrency. Curve:"
         f" {name(found['source'], 200)}.",
         f"Curve of AllReduce time over message size with {len(rows)} marks for the steps of both arms.",
         _allreduce_spec(rows, curve, narrow=False),

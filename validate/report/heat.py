@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from hwmodel.records import dataclass
 from validate.report.chart import Json, Spec
 from validate.report.numbers import UNDEFINED, percent, speedup_text
-from validate.report.theme import DIVERGING, INK, ON_DARK, ON_LIGHT, SMALL, TEXT, figure, layer
+from validate.report.theme import DIVERGING, INK, NARROW, ON_DARK, ON_LIGHT, SMALL, TEXT, WIDE, figure, layer
 
 MAX_COLUMNS, MAX_LINES = 16, 20  # more cells have no room for their figures
 LEAST_SPAN, MOST_SPAN = math.log2(1.25), math.log2(2.5)  # of the colours, to either side of no change
 DARK_CELL = 0.85  # of the span: beyond it the text is white (contrast 4.5 and more on either side)
+LETTER, LABEL_LIMIT = 6.0, {False: 220, True: 110}  # pixels of a letter of a label, and of a label at most
+INTERVAL_WIDTH = {False: 58, True: 50}  # pixels that an interval takes
 HIGH_CELL, LOW_CELL, AXIS = 40, 26, 50  # pixels, with interval and without
 
 
@@ -36,7 +38,9 @@ def heat_spec(cells: Sequence[HeatCell], column_title: str, asked: float, *, nar
     lines = list(dict.fromkeys(cell.line for cell in cells))
     span = min(max([LEAST_SPAN, *(abs(math.log2(m)) for m in map(_median, cells) if m)]), MOST_SPAN)
     rows = [_row(cell, asked, span) for cell in cells]
-    with_interval = len(columns) <= (6 if narrow else 10)
+    label_width = min(LETTER * max(len(line) for line in lines), LABEL_LIMIT[narrow])
+    column_width = ((NARROW if narrow else WIDE) - label_width) / len(columns)
+    with_interval = column_width >= INTERVAL_WIDTH[narrow]
     x = {
         "field": "column",
         "type": "ordinal",
@@ -44,7 +48,7 @@ def heat_spec(cells: Sequence[HeatCell], column_title: str, asked: float, *, nar
         "title": column_title,
         "axis": {"orient": "top", "labelAngle": 0, "domain": False, "ticks": False, "labelLimit": 90},
     }
-    axis = {"domain": False, "ticks": False, "labelLimit": 110 if narrow else 220}
+    axis = {"domain": False, "ticks": False, "labelLimit": LABEL_LIMIT[narrow]}
     y = {"field": "line", "type": "ordinal", "sort": None, "title": None, "axis": axis}
     scale = {"domain": [span * (i - 4) / 4 for i in range(9)], "range": list(DIVERGING), "clamp": True}
     shade = {"field": "log2", "type": "quantitative", "scale": scale, "legend": None}

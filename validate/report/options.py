@@ -1,42 +1,102 @@
-"""The charts of `draftcast options`: the ways to faster decoding side by side, by gain and by when it comes."""
+"""The charts of `draftcast options`: the ways to faster decoding side by side, by load, by gain and by time.
+
+As in the command's text an option's figures are its own, or those with the best drafter after it where that is better.
+"""
 
 from collections.abc import Iterator, Sequence
 
+from hwmodel.units import HOUR
 from validate.report.chart import Chart, Json, Spec, Table
+from validate.report.heat import MAX_COLUMNS, MAX_LINES, HeatCell, heat_spec
 from validate.report.marks import intervals
-from validate.report.numbers import speedup_text, text_of
-from validate.report.theme import name
+from validate.report.numbers import percent, speedup_text, text_of
+from validate.report.theme import name, thinned
 
-DAY_S = 86400.0
+DAY = 24 * HOUR
+USUAL_PROBABILITY = 0.8  # objective.min_probability_faster
+Known = Sequence[tuple[Json, Json]]  # an option and its best figures
 
 
 def charts(result: Json, details: Json) -> list[Chart]:
-    """The gain of every option, and how long each takes to come and to pay back."""
-    known = [option for option in result["options"] if (option.get("speedup") or {}).get("p50") is not None]
-    return [*_gains(known), *_times(known)]
+    """The gain of every option by load and over the traffic, and how long each takes to come and to pay back."""
+    known = [(option, best(option)) for option in result["options"]]
+    known = [pair for pair in known if (pair[1].get("speedup") or {}).get("p50") is not None]
+    return [*_by_load(result, known), *_gains(known), *_times(known)]
 
 
-def _label(option: Json) -> str:
-    method = option.get("method")
-    return name(option["name"] if not method or str(method) in str(option["name"]) else f"{option['name']} ({method})")
+def best(option: Json) -> Json:
+    """The figures that count: the option's, or those with the best drafter where that is better."""
+    after: Json | None = option.get("best_after")
+    return after if after is not None and option.get("with_best_drafter") else option
 
 
-def _gains(options: Sequence[Json]) -> Iterator[Chart]:
-    if not options:
+def _label(option: Json, figures: Json) -> str:
+    after = figures.get("drafter") or figures.get("method")
+    text = option["name"] if figures is option or not after else f"{option['name']} + {after}"
+    return name(text, 64)
+
+
+def _by_load(result: Json, known: Known) -> Iterator[Chart]:
+    """The heat map of options and loads."""
+    rows = [(option, figures) for option, figures in known if figures.get("by_load")]
+    if not rows:
+        return
+    objective = result.get("inputs", {}).get("deployment", {}).get("objective", {})
+    asked = objective.get("min_probability_faster", USUAL_PROBABILITY)
+    loads = thinned(sorted({gain["concurrency"] for _, figures in rows for gain in figures["by_load"]}), MAX_COLUMNS)
+    cells = [
+        HeatCell(
+            str(gain["concurrency"]),
+            f"{i} {_label(option, figures)}",
+            f"{_label(option, figures)}, concurrency {gain['concurrency']}",
+            gain["speedup"],
+            gain.get("probability_faster"),
+        )
+        for i, (option, figures) in enumerate(rows[:MAX_LINES], 1)
+        for gain in figures["by_load"]
+        if gain["concurrency"] in loads
+    ]
+    yield Chart(
+        "options-by-load",
+        "What each option brings, by load",
+        "Median of the throughput over today's without speculation and, where there is room, its 90 % interval; framed"
+        f" where P(faster) is at least {percent(asked)}.",
+        f"Heat map: {len(rows)} options by {len(loads)} concurrencies, the speedup written in each cell.",
+        heat_spec(cells, "concurrency (requests at once)", asked, narrow=False),
+        heat_spec(cells, "concurrency (requests at once)", asked, narrow=True),
+        Table(
+            ("option", "concurrency", "k", "speedup p50", "p05", "p95", "P(faster)"),
+            tuple(
+                (
+                    _label(option, figures),
+                    gain["concurrency"],
+                    gain.get("num_speculative_tokens"),
+                    *(gain["speedup"].get(key) for key in ("p50", "p05", "p95")),
+                    gain.get("probability_faster"),
+                )
+                for option, figures in rows
+                for gain in figures["by_load"]
+            ),
+        ),
+    )
+
+
+def _gains(known: Known) -> Iterator[Chart]:
+    if not known:
         return
     rows = [
         {
-            "label": _label(option),
-            "low": option["speedup"].get("p05"),
-            "mid": option["speedup"]["p50"],
-            "high": option["speedup"].get("p95"),
-            "tip": f"{_label(option)}: {speedup_text(option['speedup'])}",
+            "label": f"{i} {_label(option, figures)}",
+            "low": figures["speedup"].get("p05"),
+            "mid": figures["speedup"]["p50"],
+            "high": figures["speedup"].get("p95"),
+            "tip": f"{_label(option, figures)}: {speedup_text(figures['speedup'])}",
         }
-        for option in options
+        for i, (option, figures) in enumerate(known, 1)
     ]
     yield Chart(
         "options",
-        "What each option brings",
+        "What each option brings over the traffic",
         "Median and 90 % interval of the speedup over today; the dashed line is no change.",
         f"Intervals of the speedup of {len(rows)} options on one axis, with a line at 1.",
         intervals(rows, "speedup over today", narrow=False),
@@ -45,38 +105,42 @@ def _gains(options: Sequence[Json]) -> Iterator[Chart]:
             ("option", "speedup p50", "p05", "p95", "days to the benefit", "days to payback"),
             tuple(
                 (
-                    str(option["name"]),
-                    *(option["speedup"].get(key) for key in ("p50", "p05", "p95")),
+                    _label(option, figures),
+                    *(figures["speedup"].get(key) for key in ("p50", "p05", "p95")),
                     _days(option.get("time_to_benefit_s")),
-                    _days(_middle(option.get("payback_s"))),
+                    _days(_middle(figures.get("payback_s"))),
                 )
-                for option in options
+                for option, figures in known
             ),
         ),
     )
 
 
-def _times(options: Sequence[Json]) -> Iterator[Chart]:
-    """From the first benefit to the day on which it has paid for itself, where both are known and positive."""
-    rows: list[Spec] = []
-    for option in options:
-        start, paid = _days(option.get("time_to_benefit_s")), _days(_middle(option.get("payback_s")))
-        if start and paid:
-            low, high = min(start, paid), max(start, paid)
-            tip = f"{_label(option)}: benefit after {text_of(start)} days, paid back after {text_of(paid)} days"
-            rows.append({"label": _label(option), "low": low, "mid": start, "high": high, "tip": tip})
-    if not rows:
+def _times(known: Known) -> Iterator[Chart]:
+    """From the first benefit to the time at which it has paid for itself, where both are known and positive."""
+    pairs = [(_label(o, f), o.get("time_to_benefit_s"), _middle(f.get("payback_s"))) for o, f in known]
+    times = [(label, start_s, paid_s) for label, start_s, paid_s in pairs if start_s and paid_s]
+    if not times:
         return
+    unit, scale_s = ("days", DAY) if max(max(start, paid) for _, start, paid in times) >= 2 * DAY else ("h", HOUR)
+    rows: list[Spec] = [_time_row(label, start / scale_s, paid / scale_s, unit) for label, start, paid in times]
     yield Chart(
         "options-time",
         "When the benefit comes, and when it has paid for itself",
         "The mark is when the option first helps, the line's other end when the gain has paid for the outage.",
-        f"Intervals in days of {len(rows)} options, from benefit to payback.",
-        intervals(rows, "days", narrow=False, at=None, log=True),
-        intervals(rows, "days", narrow=True, at=None, log=True),
-        Table(("option", "days to the benefit", "days to payback"),
-              tuple((row["label"], row["low"], row["high"]) for row in rows)),
-    )  # fmt: skip
+        f"Intervals of {len(rows)} options, from benefit to payback, in {unit}.",
+        intervals(rows, unit, narrow=False, at=None, log=True),
+        intervals(rows, unit, narrow=True, at=None, log=True),
+        Table(
+            ("option", f"{unit} to the benefit", f"{unit} to payback"),
+            tuple((label, start / scale_s, paid / scale_s) for label, start, paid in times),
+        ),
+    )
+
+
+def _time_row(label: str, start: float, paid: float, unit: str) -> Spec:
+    tip = f"{label}: benefit after {text_of(start, 3)} {unit}, paid back after {text_of(paid, 3)} {unit}"
+    return {"label": label, "low": min(start, paid), "mid": start, "high": max(start, paid), "tip": tip}
 
 
 def _middle(value: object) -> float | None:
@@ -87,4 +151,4 @@ def _middle(value: object) -> float | None:
 
 
 def _days(value_s: float | None) -> float | None:
-    return None if value_s is None else value_s / DAY_S
+    return None if value_s is None else value_s / DAY

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from hwmodel.units import MS
 from validate.report.chart import Chart, Json, Spec, Table
 from validate.report.marks import arm_bars
 from validate.report.numbers import text_of
@@ -19,7 +20,7 @@ def parts_chart(baseline: Json, speculative: Json, label: str, key: str, *, sele
     names.sort(key=lambda part: -max(arm["parts_s"].get(part, 0.0) for arm in arms.values()))
     shown = [p for p in names if max(arm["parts_s"].get(p, 0.0) for arm in arms.values()) > SMALLEST_SHARE * longest]
     rows = [_bar(arm, values, part) for part in shown for arm, values in arms.items()]
-    steps = {arm: values["step_s"] * 1e3 for arm, values in arms.items()}
+    steps = {arm: values["step_s"] / MS for arm, values in arms.items()}
     return Chart(
         f"step-parts-{key}",
         "Where the time of a step goes",
@@ -59,12 +60,12 @@ def _tokens(speculative: Json) -> str:
 
 
 def _bar(arm: str, values: Json, part: str) -> Spec:
-    time_ms = values["parts_s"].get(part, 0.0) * 1e3
+    time_ms = values["parts_s"].get(part, 0.0) / MS
     label = name(part.replace("_", " "))
-    share = time_ms / (values["step_s"] * 1e3)
+    share = time_ms / (values["step_s"] / MS)
     tip = f"{label}, {arm}: {text_of(time_ms)} ms, {share:.1%} of the step"
     return {"label": label, "arm": arm, "value": time_ms, "text": text_of(time_ms, 3), "tip": tip}
 
 
 def _row(part: str, arms: dict[str, Json]) -> tuple[str | float, ...]:
-    return (part.replace("_", " "), *(values["parts_s"].get(part, 0.0) * 1e3 for values in arms.values()))
+    return (part.replace("_", " "), *(values["parts_s"].get(part, 0.0) / MS for values in arms.values()))

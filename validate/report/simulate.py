@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from hwmodel.units import MS
 from validate.report.chart import Chart, Json, Spec, Table
 from validate.report.marks import arm_bars, over_time
 from validate.report.numbers import text_of
@@ -38,9 +39,9 @@ def _times(arms: dict[str, Json]) -> Iterator[Chart]:
             for arm, values in arms.items():
                 value_s = (values.get(key) or {}).get(quantile)
                 if value_s is not None:
-                    tip = f"{words}, {quantile}, {arm}: {text_of(value_s * 1e3)} ms"
-                    rows.append({"label": quantile, "arm": arm, "value": value_s * 1e3,
-                                 "text": text_of(value_s * 1e3), "tip": tip})  # fmt: skip
+                    tip = f"{words}, {quantile}, {arm}: {text_of(value_s / MS)} ms"
+                    rows.append({"label": quantile, "arm": arm, "value": value_s / MS,
+                                 "text": text_of(value_s / MS), "tip": tip})  # fmt: skip
         if not rows:
             continue
         values_ms = {(row["arm"], row["label"]): row["value"] for row in rows}

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
+from hwmodel.units import MS
 from validate.report.chart import Chart, Json, Table
 from validate.report.marks import intervals
 from validate.report.numbers import text_of
@@ -10,8 +11,8 @@ from validate.report.theme import name
 FIGURES = {
     "speedup": ("speedup", "speedup over no drafts", 1.0),
     "throughput_tokens_per_s": ("throughput", "tokens per second", 1.0),
-    "tpot_s": ("time per token", "ms per token", 1e3),
-    "step_s": ("step", "ms of a step", 1e3),
+    "tpot_s": ("time per token", "ms per token", 1 / MS),
+    "step_s": ("step", "ms of a step", 1 / MS),
     "tokens_per_step": ("tokens per step", "tokens per step and request", 1.0),
 }
 FIRST = "speedup"

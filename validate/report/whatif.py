@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from hwmodel.units import MS
 from validate.report.chart import Chart, Json, Table
 from validate.report.choose import USUAL_PROBABILITY
 from validate.report.heat import MAX_COLUMNS, MAX_LINES, HeatCell, heat_spec
@@ -61,8 +62,8 @@ def _table(rows: Sequence[Json], keys: Sequence[str]) -> Table:
                 *(str(row["vary"][key]) for key in keys),
                 *(row["speedup"].get(key) for key in ("p50", "p05", "p95")),
                 row["probability_faster"],
-                row["baseline"]["tpot_s"] * 1e3,
-                row["speculative"]["tpot_s"] * 1e3,
+                row["baseline"]["tpot_s"] / MS,
+                row["speculative"]["tpot_s"] / MS,
             )
             for row in rows
         ),
