@@ -67,6 +67,25 @@ def test_the_further_from_the_deployed_length_the_wider_the_interval():
     assert np.std(np.log(found.over(8, 5))) > np.std(np.log(found.over(6, 5)))
 
 
+def test_the_error_of_a_comparison_does_not_hang_on_what_else_is_compared():
+    few, many = advice(asked=Asked((8,), 400)), advice()
+    assert few.over(8, 5) == pytest.approx(many.over(8, 5))
+
+
+def test_what_the_model_misses_of_a_longer_step_is_in_the_interval():
+    """Half-width of a 90 % interval of published pairs from k = 5 to 8: 1.64 x 0.06 sqrt(ln 9/6)."""
+    sure = AcceptanceCounts(1e6, (9e5, 8.1e5, 7.3e5, 6.6e5, 5.9e5), 5e6, 2e6, 5e4)
+    band = advice(acceptance=sure, num_requests=5e4).figures(8)
+    assert np.log(band["p95"] / band["p05"]) / 2 > 0.055
+
+
+def test_an_unfitted_chip_has_a_wide_interval_until_a_profile_is_given():
+    cpu = NGRAM | {"hardware": {"gpu": "cpu-2core", "num_gpus": 1}, "engine": {"version": "0.32.0"},
+                   "model": {"config": "qwen3-0.6b-bf16"}}  # fmt: skip
+    widths = [np.std(np.log(advice(deployment).over(6, 5))) for deployment in (NGRAM, cpu)]
+    assert widths[1] > 2 * widths[0]
+
+
 def test_fewer_drafts_make_the_interval_wider():
     few = AcceptanceCounts(40.0, (32.0, 28.0, 26.0, 24.0, 22.0), 200.0, 80.0, 4.0)
     sure, unsure = advice(), advice(acceptance=few, num_requests=4.0)

@@ -10,13 +10,14 @@ from numpy.typing import NDArray
 
 from calibration.records import AcceptanceCounts
 from hwmodel.errors import InputError
+from hwmodel.parameters import fitted_values
 from hwmodel.units import MS
 from simulator.anchor import DraftedFact
 from simulator.answers import INTERVAL, draft_length, method_findings, scheduled_length
 from simulator.closed_form import Cell, Grid, acceptance_arrays, evaluate
 from simulator.decision import score
 from simulator.deployment import Deployment
-from simulator.deployment.speculation import LOOKUP_METHODS, Acceptance
+from simulator.deployment.speculation import LOOKUP_METHODS, MAX_DRAFT_TOKENS, Acceptance
 from simulator.deployment.tables import MAX_CONCURRENCY, MAX_TOKENS, Measured
 from simulator.study import Study, build_study
 from simulator.summary import median, quantiles, share_above
@@ -27,7 +28,8 @@ Array = NDArray[np.float64]
 DEFAULT_LENGTHS = tuple(range(9))
 _FAR_OFF = 3.0  # of the noise of the measured time at the posterior's mode: the model cannot follow it
 _MIN_NOISE = 0.01
-_MOST_ERROR = 2.0  # of the model's error: further away than twice the deployed length it grows no more
+_WALK = 1.2  # of the model's error, per root of ln(1 + k): 178 pairs of published draft lengths (docs/watch.md, W2)
+_ALL_LENGTHS: Array = np.arange(MAX_DRAFT_TOKENS + 1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,13 +258,28 @@ def shares_by_length(survival: Array, share: Array, deployed: int) -> Array:
 def _model_error(study: Study, cells: Sequence[Cell], deployed: int) -> Array:
     """What the model may be off by at each cell, `(num_draws, num_cells)` (docs/watch.md, eq. W2).
 
-    Nothing drafts: one factor for all lengths, as in `predict`. Something does, and was timed: the same error at no
-    speculation, none at the deployed length, and in proportion to the distance from it elsewhere.
+    Nothing drafts: one factor for all lengths, as in `predict`. Something does, and was timed: none at that length,
+    and from there a random walk in ln(1 + k), since one timed step says nothing about how it grows with its tokens.
     """
-    lengths = np.array([cell.num_speculative_tokens for cell in cells], dtype=float)
+    lengths = np.array([cell.num_speculative_tokens for cell in cells])
     if not deployed:
         return np.asarray(np.where(lengths > 0, study.model_error_factor, 1.0))
-    return np.asarray(study.model_error_factor ** np.minimum(lengths / deployed, _MOST_ERROR))
+    num_draws = len(study.z)
+    stream = np.random.default_rng(study.seed).spawn(4)[3]  # the first three are those of the study
+    steps = stream.standard_normal((MAX_DRAFT_TOKENS, num_draws)).T * np.sqrt(np.diff(np.log1p(_ALL_LENGTHS)))
+    walk = np.concatenate([np.zeros((num_draws, 1)), np.cumsum(steps, axis=1)], axis=1)
+    growth = _WALK * growth_error_scale(study) * study.parameters.model_error
+    return np.asarray(np.exp(growth * (walk[:, lengths] - walk[:, [0]])))
+
+
+def growth_error_scale(study: Study) -> float:
+    """How many times the usual error the growth of a step may have: more on a kind of chip that nobody has fitted.
+
+    1 with a profile of this very deployment: its residual over token rows is in the draws, its error in the parameters.
+    """
+    if study.residual is not None:
+        return 1.0
+    return float(fitted_values()["gpu"].get(study.system.gpu.sm_arch, {}).get("growth_error_scale", 1.0))
 
 
 def _notes(study: Study) -> tuple[str, ...]:
