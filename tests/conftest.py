@@ -1,4 +1,5 @@
 import os
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -7,6 +8,10 @@ from hypothesis import settings
 
 # As the program does it: starting a pool of threads takes longer than all the small products together.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+# A shell starts jobs of the background with Ctrl-C ignored, and so would every program that a test starts and interrupts.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # The same examples in every run, and no deadline: a busy machine must not fail a test.
 settings.register_profile("repeatable", derandomize=True, deadline=None)
