@@ -9,7 +9,7 @@ from hypothesis import settings
 # As the program does it: starting a pool of threads takes longer than all the small products together.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-# A shell starts jobs of the background with Ctrl-C ignored, and so would every program that a test starts and interrupts.
+# A shell starts jobs of the background with Ctrl-C ignored; what a test starts and interrupts would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 

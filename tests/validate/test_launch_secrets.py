@@ -38,6 +38,12 @@ def outcome(text: str) -> str:
         f"args: [--model=m, '--api-key={SECRET}']\n",
         f"vllm serve m --speculative-config '{{method:{SECRET}}}' --api-key {SECRET}",
         f"""vllm serve m --api-key {SECRET} --x '{{"token": "{SECRET}" """,
+        f"""vllm serve m --additional-config '{{"authToken": "{SECRET}", "x": {{"clientSecret":"{SECRET}"}}}}' """,
+        f"""vllm serve m --model-loader-extra-config '{{"aws_secret_access_key":"{SECRET}"}}' """,
+        f"""vllm serve m --x "{{\\"accountKey\\":\\"{SECRET}\\"}}" """,
+        f"""vllm serve m -sc '{{"method":"ngram","num_speculative_tokens":5,"api_key":"{SECRET}"}}' """,
+        f"vllm serve m --download-dir 'https://x/m?sas=1&X-Amz-Signature={SECRET}' --served-model-name {SECRET}",
+        f"[Service]\nEnvironment=VLLM_API_KEY_2={SECRET}\nExecStart=/bin/vllm serve $VLLM_API_KEY_2\n",
         f"vllm serve https://user:{SECRET}@host/m",
         f"vllm serve m --api-key {SECRET} stray-{SECRET}",
     ],
@@ -68,6 +74,11 @@ def test_well_known_shapes_are_hidden_anywhere(shape: str) -> None:
 def test_options_about_tokens_are_no_secrets(option: str) -> None:
     assert not is_secret_option(option)
     assert redact_argv([option, "5"]) == [option, "5"]
+
+
+@pytest.mark.parametrize("name", ["routing-key: 5", "key: value", "num_speculative_tokens: 5", "max_new_tokens=5"])
+def test_keys_that_are_no_credentials_stay(name: str) -> None:
+    assert redact_text(name) == name
 
 
 def test_positions_in_the_argument_list_are_kept() -> None:

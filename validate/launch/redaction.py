@@ -21,8 +21,11 @@ _SECRET_WORDS = frozenset(
         "passphrase",
         "credential",
         "credentials",
+        "signature",
     )
 )
+# Of two words at least, so that "key: value" of any text stays: `api_key`, `accessKey`, `x-account-key`.
+_KEY_WORDS = frozenset(("key", "keys"))
 _NOT_SECRET = frozenset(("--dataset-key", "--routing-key", "--session-key"))
 # argparse accepts any unambiguous beginning of an option, so `--api-k` is `--api-key` too.
 _ABBREVIATIONS = re.compile(r"--(api-k(e(y)?)?|hf-t(o(k(e(n)?)?)?)?)")
@@ -35,9 +38,10 @@ _HEADER = re.compile(r"(?i)\b(authorization\s*[:=]\s*[\"']?\s*(?:bearer|basic|to
 _URL_PASSWORD = re.compile(r"(?<=://)([^/\s:@]*):([^/\s@]+)@")
 _OPTION_VALUE = re.compile(r"(--[A-Za-z][\w\-]*)(\s+)([^\s\-]\S*)")
 _ASSIGNMENT = re.compile(
-    r"(?i)(?<![\w-])((?:--)?[a-z0-9_\-]*(?:api[_-]?key|token|secret|password|passwd|passphrase|credentials?)[\"']?\s*[=:]\s*)"
-    r"(\"[^\"]*\"|'[^']*'|[^\s\"',;}]+)"
+    rf"(?i)(?<![\w-])((?:--)?((?:[a-z][\w\-.]{{0,99}}?)?(?:{'|'.join(sorted(_SECRET_WORDS))})[_\-\d]*)"
+    r"\\?[\"']?\s*[=:]\s*)(\"[^\"]*\"|'[^']*'|\\\"[^\"]*\"|[^\s\"',;}]+)"
 )
+_WORD_ENDS = re.compile(r"[_\-.]+|(?<=[a-z0-9])(?=[A-Z])")
 
 
 def is_secret_option(option: str) -> bool:
@@ -49,8 +53,29 @@ def is_secret_option(option: str) -> bool:
 
 
 def is_secret_variable(name: str) -> bool:
-    """Whether an environment variable of this name (`HF_TOKEN`, `VLLM_API_KEY`, ...) carries a credential."""
-    return name.lower().replace("-", "_").split("_")[-1] in _SECRET_WORDS
+    """Whether an environment variable of this name (`HF_TOKEN`, `VLLM_API_KEY_2`, ...) carries a credential."""
+    words = _words(name)
+    return bool(words) and words[-1] in _SECRET_WORDS
+
+
+def is_secret_key(name: str) -> bool:
+    """Whether a key of JSON or a name in any text (`authToken`, `aws_secret_access_key`) carries a credential."""
+    words = _words(name)
+    if "--" + "-".join(words) in _NOT_SECRET:
+        return False
+    return is_secret_variable(name) and (words[-1] not in _KEY_WORDS or len(words) > 1)
+
+
+def _words(name: str) -> list[str]:
+    """Lower-case words of a name in any spelling; numbers at its end do not count.
+
+    >>> _words("clientSecret"), _words("VLLM_API_KEY_2"), _words("x-auth-token")
+    (['client', 'secret'], ['vllm', 'api', 'key'], ['x', 'auth', 'token'])
+    """
+    words = [word.lower() for word in _WORD_ENDS.split(name) if word]
+    while words and words[-1].isdigit():
+        words.pop()
+    return words
 
 
 def secret_values(argv: Sequence[str], environment: Mapping[str, str]) -> tuple[str, ...]:
@@ -68,8 +93,14 @@ def secret_values(argv: Sequence[str], environment: Mapping[str, str]) -> tuple[
                 inside = False
         elif inside:
             found.add(word)
+        found.update(_assigned(word))
     usable = (value for value in found if value and not value.startswith("$") and value != HIDDEN)
     return tuple(sorted(usable, key=lambda value: (-len(value), value)))
+
+
+def _assigned(word: str) -> list[str]:
+    """Credentials inside one word: values of JSON or of `NAME=value`."""
+    return [match[3].strip("\\\"'") for match in _ASSIGNMENT.finditer(word) if is_secret_key(match[2])]
 
 
 def redact_argv(argv: Sequence[str], secrets: Iterable[str] = ()) -> list[str]:
@@ -107,9 +138,9 @@ def _hide_option_value(match: re.Match[str]) -> str:
 
 
 def _hide_assignment(match: re.Match[str]) -> str:
-    name = match[1].rstrip(" =:\"'")
-    plain = is_secret_option(name) if name.startswith("--") else is_secret_variable(name)
-    value = match[2]
+    option = "--" + match[2]
+    plain = is_secret_option(option) if match[1].startswith("--") else is_secret_key(match[2])
+    value = match[3]
     return match[0] if not plain or value.startswith(("$", HIDDEN)) else match[1] + HIDDEN
 
 
@@ -119,7 +150,10 @@ def redact(value: Any, secrets: Iterable[str] = ()) -> Any:
     if isinstance(value, str):
         return redact_text(value, secrets)
     if isinstance(value, dict):
-        return {key: redact(item, secrets) for key, item in value.items()}
+        return {
+            key: HIDDEN if isinstance(item, str) and is_secret_key(str(key)) else redact(item, secrets)
+            for key, item in value.items()
+        }
     if isinstance(value, list | tuple):
         return [redact(item, secrets) for item in value]
     return value

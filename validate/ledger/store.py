@@ -177,9 +177,7 @@ class Ledger:
 
     def _check_schema(self) -> bool:
         """Whether the file is still empty; an `InputError` for another program's file or a newer ledger."""
-        application = self._db.execute("PRAGMA application_id").fetchone()[0]
-        version = self._db.execute("PRAGMA user_version").fetchone()[0]
-        tables = [row[0] for row in self._db.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
+        application, version, tables = self._schema()
         if not application and not version and not tables:
             return True
         if application != APPLICATION_ID or "entries" not in tables:
@@ -190,6 +188,20 @@ class Ledger:
                 f"allowed: schema {SCHEMA_VERSION}, so update draftcast, or name another file"
             )
         return False
+
+    def _schema(self) -> tuple[int, int, list[str]]:
+        """(application, version, tables) of one moment: another writer may be creating them just now."""
+        alone = not self._db.in_transaction
+        if alone:
+            self._db.execute("BEGIN")
+        try:
+            application = self._db.execute("PRAGMA application_id").fetchone()[0]
+            version = self._db.execute("PRAGMA user_version").fetchone()[0]
+            tables = [row[0] for row in self._db.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
+        finally:
+            if alone and self._db.in_transaction:
+                self._db.execute("COMMIT")
+        return application, version, tables
 
     def _check_sound(self) -> None:
         """SQLite's own check of the file's pages: an append must not make damage worse."""
