@@ -60,6 +60,15 @@ def test_the_window_alone_counts_and_not_what_was_before_it(server, watch):
     assert (record.deployed, record.traffic.input_tokens, record.traffic.output_tokens) == (5, 500, 200)
 
 
+def test_a_step_count_that_two_others_contradict_is_not_believed(server, watch):
+    server.extra_running = 8
+    record = after(server, watch, batch=2)  # its gaps are those of hundreds of requests in a few milliseconds
+    assert record.traffic.concurrency == 8
+    assert any("by the count of steps" in note for note in record.traffic.notes)
+    server.extra_running = 0
+    assert after(server, watch, batch=2).traffic.concurrency == 8  # the gauge at the other end
+
+
 def test_poor_acceptance_makes_a_shorter_length_best_and_it_is_announced_once(server, watch):
     records = [after(server, watch) for _ in range(4)]
     assert [record.changed for record in records] == [False, True, False, False]

@@ -14,6 +14,7 @@ from validate.measure.server_side import ServerSide, server_side
 
 MIN_STEPS = 50  # (request, decode step) pairs: below it a window tells nothing about a load
 MIN_DRAFTS = 30  # below it acceptance is that of the whole time since the server's start
+_MISCOUNTED = 1.5  # times the requests of a step
 _MIN_FINISHED = 5  # requests that ended, for the mean lengths of a window
 _ITL_SUMS = ("inter_token_latency_seconds_sum", "time_per_output_token_seconds_sum")
 
@@ -71,7 +72,8 @@ def traffic_of(window: Window) -> Traffic | Quiet:
     if steps < MIN_STEPS:
         return Quiet("few", f"only {steps:.0f} steps of requests in this interval: too few to tell (from {MIN_STEPS})")
     running = _running_mean(window)
-    load = cell.concurrency or max(running or 1.0, 1.0)
+    gauges = (gauge_of(scrape, *RUNNING) or 0.0 for scrape in (window.first, window.last) if scrape is not None)
+    load, doubts = _load(cell.concurrency, running, max(gauges, default=0.0))
     start = since_start(window)
     lengths = cell if (cell.num_requests or 0) >= _MIN_FINISHED or start is None else start.cell or cell
     counts, source = _acceptance(side, start)
@@ -94,7 +96,22 @@ def traffic_of(window: Window) -> Traffic | Quiet:
         acceptance_source=source,
         draft_probability=cell.draft_probability,
         kv_cache_tokens=cell.kv_cache_tokens,
-        notes=_notes(side),
+        notes=(*doubts, *_notes(side)),
+    )
+
+
+def _load(counted: float | None, running: float | None, at_ends: float) -> tuple[float, tuple[str, ...]]:
+    """(requests in a step, what is odd), from the count of steps, the mean over the time and the gauge at the ends.
+
+    The mean over the time cannot be far above that over the steps: only slow, full steps raise it. Where it is, and the
+    gauge agrees, the step count is wrong, as with several API servers (docs/watch.md).
+    """
+    over_time = max(running or 1.0, 1.0)
+    if counted is None or min(over_time, at_ends) <= _MISCOUNTED * counted:
+        return counted or over_time, ()
+    return min(over_time, at_ends), (
+        f"{counted:.3g} requests a step by the count of steps, {over_time:.3g} by the gaps between tokens and"
+        f" {at_ends:.3g} by the gauge, which count",
     )
 
 
