@@ -7,6 +7,7 @@ import pytest
 from validate.launch.deployment_keys import deployment_from_launch, looks_like_launch
 from validate.launch.dotenv import read_dotenv
 from validate.launch.inspection import inspect_launch
+from validate.launch.known import Known
 
 CONFIG = '{"method":"ngram","num_speculative_tokens":5,"prompt_lookup_max":4}'
 EFFECTIVE = {"method": "ngram", "num_speculative_tokens": 5, "prompt_lookup_min": 4, "prompt_lookup_max": 4}
@@ -331,3 +332,31 @@ def test_every_file_of_these_can_stand_in_place_of_a_deployment(tmp_path: Path, 
     path.write_text(text)
     assert looks_like_launch(str(path))
     assert deployment_from_launch(str(path)).model_name in ("m", "org/m")
+
+
+@pytest.mark.parametrize(
+    ("version", "found"), [("0.11.0", ["config-nested-mapping", "json-python-quotes"]), ("0.16.0", [])]
+)
+def test_a_config_file_is_read_as_the_stated_version_reads_it(version: str, found: list[str]) -> None:
+    text = "model: m\nspeculative-config:\n  method: ngram\n  num_speculative_tokens: 5\n"
+    launch = dict(inspect_launch(text, known=Known(version))["launches"][0])
+    assert errors(launch) == found
+    if found:
+        fix = next(finding["fix"] for finding in launch["findings"] if finding["code"] == "config-nested-mapping")
+        assert errors(dict(inspect_launch(f"model: m\n{fix}\n", known=Known(version))["launches"][0])) == []
+
+
+@pytest.mark.parametrize(
+    "image",
+    ["  repository: vllm/vllm-openai\n  tag: v0.16.0\n", "  image: {repository: vllm/vllm-openai, tag: v0.16.0}\n"],
+)
+def test_the_tag_in_a_charts_values_tells_the_version(image: str) -> None:
+    launch = only(
+        f"modelSpec:\n- name: llama\n  modelURL: org/m\n{image}  vllmConfig:\n    extraArgs: ['-sc', '{{}}']\n"
+    )
+    assert launch["version"] == "0.16.0"
+
+
+def test_an_alias_that_the_version_lacks_is_one_error() -> None:
+    text = f"pip install vllm==0.20.2\nvllm serve m --spec-tokens 4 --speculative-config '{CONFIG}'"
+    assert errors(only(text)) == ["option-not-in-version"]

@@ -270,8 +270,10 @@ def corrected(place: Place, content: dict[str, Any]) -> str:
         return words
     if place.kind == "kubernetes":
         return _yaml_item(value).replace("$(", "$$(")
-    if place.kind in ("config", "ray"):
-        return f"{'speculative-config' if place.kind == 'config' else 'speculative_config'}: {value}"
+    if place.kind == "config":  # as a text: a mapping is read from 0.16.0 on only
+        return "speculative-config: '" + value.replace("'", "''") + "'"
+    if place.kind == "ray":
+        return f"speculative_config: {value}"
     if place.kind in ("dockerfile", "nix"):
         comma, text = ("," if place.kind == "dockerfile" else ""), json.dumps(value)
         return f'"--speculative-config"{comma} {text if comma else text.replace("${", chr(92) + "${")}'

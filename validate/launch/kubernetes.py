@@ -9,7 +9,7 @@ from typing import Any
 from validate.launch.compose_words import split_command
 from validate.launch.containers import container_launches, item_text, looks_like_vllm_arguments, not_a_text
 from validate.launch.findings import ERROR, WARNING, Finding, Launch
-from validate.launch.program import engine_call, image_engine
+from validate.launch.program import engine_call, image_engine, image_version
 from validate.launch.vllm_options import KINDS, VALUE
 
 _REFERENCE = re.compile(r"\$(\$|\(([^)]*)\))")
@@ -24,14 +24,15 @@ _MAX_CONTAINERS = 200
 class _Container:
     """A container found in a manifest: its content, the name to show, and whether Kubernetes itself reads it.
 
-    Other tools keep mappings of the same shape; those may take a command as one text. `model` is what the mapping
-    around it says.
+    Other tools keep mappings of the same shape; those may take a command as one text. `model` and
+    `version` are what the mapping around it says.
     """
 
     name: str
     content: Mapping[str, Any]
     is_native: bool = True
     model: str | None = None
+    version: str | None = None
 
 
 @dataclass(slots=True)
@@ -77,6 +78,7 @@ class _Owner:
     name: str
     is_native: bool
     model: str | None = None
+    version: str | None = None  # of the engine, by the tag of a chart's values
 
     def inside(self, value: Mapping[str, Any]) -> "_Owner":
         """The owner of what stands inside the mapping."""
@@ -84,7 +86,15 @@ class _Owner:
         uri = model.get("uri") if isinstance(model, dict) else model  # KServe keeps it one level further down
         named = str(uri).removeprefix("hf://") if isinstance(uri, str) else self.model
         name = _object_name(value) or (str(value.get("name") or "") if "modelURL" in value else "") or self.name
-        return _Owner(name, self.is_native or _is_object(value), named)
+        return _Owner(name, self.is_native or _is_object(value), named, _chart_version(value) or self.version)
+
+
+def _chart_version(values: Mapping[str, Any]) -> str | None:
+    """Version of the engine that `repository` and `tag` of a chart's values name, side by side or under `image`."""
+    image = values.get("image")
+    named = image if isinstance(image, dict) else values
+    repository, tag = named.get("repository"), named.get("tag")
+    return image_version(f"{repository}:{tag}") if isinstance(repository, str) and tag is not None else None
 
 
 def _is_native(document: Any) -> bool:
@@ -108,7 +118,7 @@ def _containers(value: Any, owner: _Owner, depth: int) -> Iterator[_Container]:
         if _is_container(value):
             own = value.get("name")
             name = "/".join(part for part in (owner.name, own if isinstance(own, str) else "") if part)
-            yield _Container(name, value, owner.is_native, owner.model)
+            yield _Container(name, value, owner.is_native, owner.model, owner.version)
             return
         for key, item in value.items():
             if key != "initContainers":
@@ -131,6 +141,7 @@ class _Reader:
         self.content = container.content
         self.is_native = container.is_native
         self.model = container.model
+        self.version = container.version
         self.maps = maps
         self.folder = folder
         self.findings: list[Finding] = []
@@ -149,6 +160,7 @@ class _Reader:
             (),
             environment,
             image=image if isinstance(image, str) else None,
+            version=None if isinstance(image, str) else self.version,
             folder=self.folder,
             files=self.maps.files(),
         )

@@ -17,7 +17,7 @@ from validate.launch.settings import Settings
 from validate.launch.speculative_defaults import fill_defaults
 from validate.launch.speculative_keys import ALIASES, HYPHENS_FIRST, IGNORED_KEYS, INTERNAL_KEYS, USED_BY
 from validate.launch.systemd_words import excerpt
-from validate.launch.vllm_options import LEGACY, LEGACY_LAST
+from validate.launch.vllm_options import FIRST, LEGACY, LEGACY_LAST
 
 _OPTION = "speculative-config"
 BUNDLED_FIRST: Version = (0, 10, 2)  # vllm/engine/arg_utils.py: maybe_override_with_speculators
@@ -170,7 +170,7 @@ def _with_aliases(case: Speculation, config: dict[str, Any], arguments: Argument
         if option not in arguments.options:
             continue
         value: Any = arguments.options[option]
-        if key in config:
+        if key in config and case.version >= FIRST["--" + option]:
             message = f"--{option} and --speculative-config['{key}'] are mutually exclusive: {case.label} stops"
             case.add(ERROR, "spec-alias-conflict", message, f"leave out --{option}")
         if key == "num_speculative_tokens" and isinstance(value, str):

@@ -64,7 +64,7 @@ def _entry(key: str, value: Any, version: tuple[int, int, int] | None, findings:
         if version is not None and version < _FIRST_NESTED:
             shown = ".".join(str(part) for part in version)
             message = f"{key} is a nested mapping: --config accepts only flat values before 0.16.0, and this is {shown}"
-            fix = f"{key}: '{json.dumps(json_like(value))}'"
+            fix = f"{key}: '" + json.dumps(json_like(value)).replace("'", "''") + "'"
             findings.append(Finding(ERROR, "config-nested-mapping", message, fix))
             return [option, str(json_like(value))]
         return [option, json.dumps(json_like(value))]

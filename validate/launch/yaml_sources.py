@@ -9,11 +9,13 @@ from validate.launch.findings import ERROR, Finding, Launch, MalformedSourceErro
 from validate.launch.kubernetes import read_kubernetes
 from validate.launch.program import text_version
 from validate.launch.systemd_words import excerpt
-from validate.launch.vllm_config import config_words, is_engine_options
+from validate.launch.vllm_config import is_engine_options
 from validate.launch.yaml_embedded import read_embedded
 from validate.launch.yaml_text import parse_document, split_documents
 
 _TEMPLATE = re.compile(r"\{\{-?\s*[.$A-Za-z(][^{}\n]*\}\}|\{%-?\s*\w[^{}\n]*%\}")
+
+_CONFIG_NAME = "config.yaml"  # stands for the file, whatever it is called
 
 
 def read_yaml(launches: list[Launch], findings: list[Finding], text: str, path: Path | None) -> None:
@@ -45,11 +47,11 @@ def read_yaml(launches: list[Launch], findings: list[Finding], text: str, path: 
 
 
 def _config_launch(text: str, path: Path | None) -> Launch:
-    words, findings = config_words(text, None)
+    """`vllm serve --config FILE` with this file: what it adds is read when the version is known, which decides it."""
     return Launch(
         path.name if path else "config",
         "config",
-        ("vllm", "serve", *words),
+        ("vllm", "serve", "--config", _CONFIG_NAME),
         folder=path.parent if path else None,
-        findings=tuple(findings),
+        files={_CONFIG_NAME: text},
     )
