@@ -360,3 +360,18 @@ def test_the_tag_in_a_charts_values_tells_the_version(image: str) -> None:
 def test_an_alias_that_the_version_lacks_is_one_error() -> None:
     text = f"pip install vllm==0.20.2\nvllm serve m --spec-tokens 4 --speculative-config '{CONFIG}'"
     assert errors(only(text)) == ["option-not-in-version"]
+
+
+@pytest.mark.parametrize(
+    ("options", "found"),
+    [
+        ("--speculative-num-steps 3", ["speculative-options-incomplete"]),
+        ("--speculative-num-steps 3 --speculative-eagle-topk 1", []),
+        ("--speculative-num-steps 3 --speculative-eagle-topk 4", ["speculative-options-incomplete"]),
+        ("--speculative-num-steps 3 --speculative-eagle-topk 4 --speculative-num-draft-tokens 8", []),
+        ("", []),
+    ],
+)
+def test_sglang_wants_all_of_steps_topk_and_width_or_none(options: str, found: list[str]) -> None:
+    start = "python -m sglang.launch_server --model-path deepseek-ai/DeepSeek-V3 --speculative-algorithm NEXTN"
+    assert errors(only(f"{start} {options}")) == found

@@ -308,3 +308,58 @@ def test_a_value_that_only_the_environment_knows_is_a_warning() -> None:
     config, findings = judge('{"method":"mtp","num_speculative_tokens":${K}}')
     assert config is not None
     assert (config["num_speculative_tokens"], severities(findings)) == (None, {"warning"})
+
+
+@pytest.mark.parametrize(
+    ("version", "value", "refused"),
+    [
+        ((0, 18, 1), "strict", False),
+        ((0, 18, 1), "synthetic", True),
+        ((0, 20, 2), "strict", False),
+        ((0, 20, 2), "standard", True),
+        ((0, 21, 0), "standard", False),
+        ((0, 21, 0), "strict", True),
+        ((0, 25, 0), "block", True),
+        ((0, 26, 0), "block", False),
+        (NEWEST, "fly", False),
+        (NEWEST, 3, True),
+        (NEWEST, ["standard"], True),
+    ],
+)
+def test_rejection_methods_go_with_the_version(version: Version, value: object, refused: bool) -> None:
+    given = {"method": "ngram", "num_speculative_tokens": 2, "rejection_sample_method": value}
+    if value == "synthetic":
+        given["synthetic_acceptance_rates"] = [0.5, 0.4]
+    _, findings = judge(given, version=version)
+    found = findings.get("invalid-value")
+    assert (found is not None and "takes one of" in found.message) is refused
+    if found is not None and value in ("strict", "standard"):
+        assert found.fix is not None
+        assert value not in found.fix
+
+
+@pytest.mark.parametrize(
+    ("keys", "refused"),
+    [
+        ({"synthetic_acceptance_rates": [0.9, 0.4]}, False),
+        ({"synthetic_acceptance_length": 2.5}, False),
+        ({"synthetic_acceptance_rates": [0.4, 0.9]}, True),
+        ({"synthetic_acceptance_rates": [0.9]}, True),
+        ({"synthetic_acceptance_rates": [1.2, 0.9]}, True),
+        ({"synthetic_acceptance_rates": "0.9"}, True),
+        ({"synthetic_acceptance_length": 3.5}, True),
+        ({"synthetic_acceptance_length": True}, True),
+        ({"synthetic_acceptance_rates": [0.9, 0.4], "synthetic_acceptance_length": 2}, True),
+        ({}, True),
+    ],
+)
+def test_forced_acceptance_is_one_chain_or_one_length(keys: dict[str, Any], refused: bool) -> None:
+    given = {"method": "ngram", "num_speculative_tokens": 2, "rejection_sample_method": "synthetic"}
+    _, findings = judge(given | keys)
+    assert ("invalid-value" in findings) is refused
+
+
+def test_a_drafters_way_to_sample_is_one_of_two() -> None:
+    eagle = {"method": "eagle3", "model": "org/head", "num_speculative_tokens": 2}
+    assert "invalid-value" in judge(eagle | {"draft_sample_method": "nucleus"})[1]
+    assert "invalid-value" not in judge(eagle | {"draft_sample_method": "probabilistic"})[1]

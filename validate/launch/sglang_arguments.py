@@ -274,10 +274,11 @@ def _stepped(
         findings.append(Finding(INFO, "speculative-defaults", text))
     elif (
         algorithm in _STEPPED
-        and (steps is None or topk is None)
+        and (steps is None or topk is None or (topk > 1 and width is None))  # topk 1 alone sets the width itself
         and not any("$" in str(options.get(name)) for name in names)
     ):
-        missing = ", ".join("--" + name for name in names[:2] if options.get(name) is None)
+        needed = names[:2] if topk in (None, 1) else names
+        missing = ", ".join("--" + name for name in needed if options.get(name) is None)
         if missing:
             findings.append(
                 Finding(ERROR, "speculative-options-incomplete", f"SGLang needs {missing} once one of them is given")

@@ -16,6 +16,7 @@ from validate.launch.model_facts import ModelFacts, bundled_speculation
 from validate.launch.settings import Settings
 from validate.launch.speculative_defaults import fill_defaults
 from validate.launch.speculative_keys import ALIASES, HYPHENS_FIRST, IGNORED_KEYS, INTERNAL_KEYS, USED_BY
+from validate.launch.speculative_values import check_values
 from validate.launch.systemd_words import excerpt
 from validate.launch.vllm_options import FIRST, LEGACY, LEGACY_LAST
 
@@ -68,6 +69,7 @@ def vllm_speculation(case: Speculation, arguments: Arguments) -> dict[str, Any] 
     config = _normalised_keys(case, aliases)
     case.written = dict(config)
     _check_keys(case, config)
+    check_values(case, config)
     return fill_defaults(case, config)
 
 
