@@ -71,7 +71,8 @@ def _fastest(sites: Iterable[Site | None]) -> Site | None:
 
 def _needs(here: Site, away: Site | None) -> Iterable[Need]:
     hours = float(np.median(here.total_s)) / HOUR
-    text = f"{hours:.0f} h on the {here.node.num_gpus} GPUs here, the service down"
+    count = here.node.num_gpus
+    text = f"{hours:.0f} h on the {'GPU' if count == 1 else f'{count} GPUs'} here, the service down"
     amounts: dict[str, float | None] = {"local_h": hours, "local_gpu_hours": float(np.median(here.gpu_hours))}
     if away is not None:
         elsewhere = float(np.median(away.total_s)) / HOUR

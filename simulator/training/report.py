@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hwmodel.errors import DraftcastError, InputError
+from hwmodel.gpus import load_gpu
 from hwmodel.units import HOUR
 from simulator.answers import prediction_identity, recorded_inputs
 from simulator.closed_form import capacity, memory_plan
@@ -116,6 +117,8 @@ def train_cost(
 def _usual_nodes(deployment: Deployment) -> dict[str, Node]:
     """One machine of every kind that is usually rented; the deployment's own training GPUs first."""
     costs = deployment.costs
+    if costs.training_gpu and costs.training_gpu not in RENTED:
+        load_gpu(costs.training_gpu)  # a card that does not exist is an error, not a machine without hours
     names = list(dict.fromkeys([*([costs.training_gpu] if costs.training_gpu else []), *RENTED]))
     first = costs.training_num_gpus or NODE_GPUS
     return {name: Node(name, first if name == costs.training_gpu else NODE_GPUS) for name in names}

@@ -1,5 +1,6 @@
 """What a head is worth: its gain over the traffic, the best head that can be downloaded instead, and the payback."""
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -7,6 +8,7 @@ from numpy.typing import NDArray
 
 from hwmodel.units import HOUR, MINUTE
 from simulator.decision import payback_rate, relative_traffic
+from simulator.deployment.speculation import LOOKUP_METHODS
 from simulator.options.situation import Outcome, Situation
 from simulator.published_drafters import PublishedDrafter, drafters_for
 from simulator.summary import quantiles, share_above
@@ -26,6 +28,7 @@ class Gain(NamedTuple):
     speedup: Array
     changes: tuple[str, ...]
     source: str
+    in_use: bool = False  # the head that the deployment drafts with already
 
     def to_dict(self) -> dict[str, Any]:
         """The gain as JSON."""
@@ -56,15 +59,26 @@ def trained_gain(situation: Situation, samples: float) -> Gain:
 
 
 def downloadable(situation: Situation) -> list[Gain]:
-    """The gains of published heads that the model can use, best first."""
+    """The gains of heads that need no training, best first: the one in the file, and published ones that fit."""
     shape = situation.today.study.system.shape
-    found = []
+    found = [*_own_head(situation)]
     for drafter, _ in drafters_for(shape):
         if drafter.weights and not drafter.grafted:
             outcome = situation.possible(_changes(drafter))
             if isinstance(outcome, Outcome) and outcome.scores.allowed[1:].any():
                 found.append(gain_of(drafter.name, outcome))
     return sorted(found, key=lambda gain: -float(np.median(gain.speedup)))[:_MAX_ALTERNATIVES]
+
+
+def _own_head(situation: Situation) -> Iterator[Gain]:
+    """The head that the deployment drafts with already, where the file says how much of its drafts is accepted."""
+    spec = situation.deployment.speculation
+    published = spec.acceptance is not None and spec.acceptance.published is not None
+    if spec.acceptance is None or published or spec.method in (*LOOKUP_METHODS, "none", "draft_model"):
+        return
+    outcome = situation.possible((f"speculation.method={spec.method}",))
+    if isinstance(outcome, Outcome) and outcome.scores.allowed[1:].any():
+        yield gain_of(f"{spec.method}, as in the file", outcome)._replace(in_use=True)
 
 
 def _changes(drafter: PublishedDrafter) -> tuple[str, ...]:
