@@ -118,3 +118,25 @@ def test_prices_reach_the_cost_of_training(run: Run, dense: Path) -> None:
         if need["kind"] == "money"
     ]  # fmt: skip
     assert money[0]["cost"] > 0
+
+
+def test_what_is_not_expected_to_gain_is_one_line_unless_all_is_asked(run: Run, dense: Path) -> None:
+    answer = strict(run("options", dense, *FEW, "--json").stdout)
+    best = [(o["best_after"] if o["with_best_drafter"] else o)["gain"]["p50"] for o in answer["options"]]
+    short, full = run("options", dense, *FEW).stdout, run("options", dense, *FEW, "--all").stdout
+    slower = sum(gain <= 1.0 for gain in best)
+    assert 0 < slower < len(best)
+    assert "not expected to gain (--all shows them)" in short
+    assert f"\n{len(best)} " not in short
+    assert f"\n{len(best)} " in full
+    assert "not expected to gain" not in full
+    assert len(short.splitlines()) < len(full.splitlines())
+
+
+def test_below_the_first_sentence_stands_how_to_do_it(run: Run, dense: Path) -> None:
+    answer = strict(run("options", dense, *FEW, "--json").stdout)
+    changes = answer["recommendation"]["changes"]
+    text = "".join(run("options", dense, *FEW).stdout.split())
+    assert changes
+    assert "inthefile,oras--set:" + ",".join(change for change in changes if not change.endswith("=")) in text
+    assert "ittakesarestartof5min" in text
