@@ -31,7 +31,7 @@ tpot_ms = 4.5
 concurrency = 8
 tpot_ms = 7.5
 """
-VIEWS = ("choose", "whatif", "simulate", "calibrate", "validate", "backtest", "report")
+VIEWS = ("choose", "whatif", "simulate", "calibrate", "validate", "backtest", "report", "options")
 
 
 def arguments(view: str, folder: Path) -> list[str]:
@@ -56,6 +56,7 @@ def arguments(view: str, folder: Path) -> list[str]:
         "validate": [str(deployment), "--run", str(run), *few],
         "backtest": [str(table)],
         "report": [str(deployment), "-k", "0-3", *few],
+        "options": [str(deployment), "-c", "1,8", *few],
     }
     return [view, *asked[view]]
 

@@ -8,7 +8,6 @@ from numpy.typing import NDArray
 
 from hwmodel.errors import DraftcastError, InputError
 from hwmodel.gpus import load_gpu
-from hwmodel.units import HOUR
 from simulator.answers import prediction_identity, recorded_inputs
 from simulator.closed_form import capacity, memory_plan
 from simulator.deployment import Deployment
@@ -23,8 +22,8 @@ from simulator.training.value import (
     Gain,
     Payback,
     downloadable,
-    money_payback,
     outage_s,
+    rent_payback,
     saved_gpu_hours_per_day,
     service_payback,
     trained_gain,
@@ -236,16 +235,12 @@ def _break_even(
         return {"local": None, "rented": {}, "gpu_hours_saved_per_day": None, "reason": "no gain can be computed"}
     weights = situation.outcome(("speculation.method=none",)).scores.weights
     local = service_payback(situation, gain.speedup, here.total_s + outage_s(situation), weights)
-    serving = prices.get(situation.deployment.hardware.gpu)
-    per_s = None if not serving else serving * situation.deployment.num_gpus_used / HOUR
-    elsewhere: dict[str, JsonObject] = {}
-    for name, site in rented.items():
-        price = None if isinstance(site, str) else prices.get(site.node.gpu)
-        if isinstance(site, str) or per_s is None or price is None:
-            reason = site if isinstance(site, str) else "needs the price of both the rented and the serving GPUs"
-            elsewhere[name] = {"payback_s": None, "reason": reason}
-        else:
-            elsewhere[name] = _payback(money_payback(gain.speedup, site.gpu_hours * price, per_s))
+    elsewhere = {
+        name: _payback(
+            Payback(None, site) if isinstance(site, str) else rent_payback(situation, gain.speedup, site, prices)
+        )
+        for name, site in rented.items()
+    }
     return {
         "local": _payback(local),
         "rented": elsewhere,

@@ -1,6 +1,6 @@
 """What a head is worth: its gain over the traffic, the best head that can be downloaded instead, and the payback."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,7 +13,7 @@ from simulator.options.situation import Outcome, Situation
 from simulator.published_drafters import PublishedDrafter, drafters_for
 from simulator.summary import quantiles, share_above
 from simulator.training.head import METHOD
-from simulator.training.sites import interval
+from simulator.training.sites import Site, interval
 
 Array = NDArray[np.float64]
 
@@ -88,7 +88,7 @@ def _changes(drafter: PublishedDrafter) -> tuple[str, ...]:
 class Payback(NamedTuple):
     """When a cost has been paid back; seconds of service, or None with the reason."""
 
-    seconds: dict[str, float | None]
+    seconds: dict[str, float | None] | None
     reason: str | None
 
 
@@ -101,6 +101,14 @@ def service_payback(situation: Situation, gain: Array, down_s: Array, weights: A
 def money_payback(gain: Array, cost: Array, serving_price_per_s: float) -> Payback:
     """Service time after which the saved GPU-hours, a share 1 - 1 / S of those in service, are worth `cost`."""
     return _paid(cost / serving_price_per_s, 1.0 - 1.0 / np.maximum(gain, 1e-12))
+
+
+def rent_payback(situation: Situation, gain: Array, site: Site, prices: Mapping[str, float]) -> Payback:
+    """Service time after which the rent of `site` is earned; no time without the price of both machines."""
+    serving, price = prices.get(situation.deployment.hardware.gpu), prices.get(site.node.gpu)
+    if not serving or price is None:
+        return Payback(None, "needs the price of both the rented and the serving GPUs")
+    return money_payback(gain, site.gpu_hours * price, serving * situation.deployment.num_gpus_used / HOUR)
 
 
 def _paid(owed_s: Array, rate: Array) -> Payback:
