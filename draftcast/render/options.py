@@ -54,14 +54,16 @@ def _first_step(result: Mapping[str, Any]) -> list[str]:
     needs = [*option["needs"], *(_best(option)["needs"] if option["with_best_drafter"] else [])]
     takes = f"it takes {'; '.join(dict.fromkeys(need['text'] for need in needs))}"
     own = result["inputs"]["deployment"]
-    changes = [change for change in said["changes"] if not change.endswith("=") or _stated(own, change[:-1])]
+    changes = [change for change in said["changes"] if _changes_something(own, change)]
     return [takes, *([f"in the file, or as --set: {', '.join(changes)}"] if changes else [])]
 
 
-def _stated(deployment: Mapping[str, Any], key: str) -> bool:
-    """Whether the deployment has a value for this key, so that emptying it changes something."""
+def _changes_something(deployment: Mapping[str, Any], change: str) -> bool:
+    """Whether the deployment says something else than this override; nothing and empty are the same."""
+    key, _, value = change.partition("=")
     table, _, name = key.partition(".")
-    return deployment.get(table, {}).get(name) is not None
+    now = deployment.get(table, {}).get(name)
+    return value != ("" if now is None else str(now).lower() if isinstance(now, bool) else str(now))
 
 
 def _left_out(options: Sequence[Mapping[str, Any]]) -> list[str]:
