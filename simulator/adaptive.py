@@ -11,7 +11,7 @@ from hwmodel.engine.flags import schedule_refusal
 from hwmodel.engine.records import EngineMode
 from hwmodel.engine.versions import Version, format_version
 from hwmodel.records import dataclass
-from simulator.answers import INTERVAL, collected_notes, prediction_identity, recorded_inputs
+from simulator.answers import INTERVAL, collected_notes, does_not_fit, prediction_identity, recorded_inputs
 from simulator.choose import launch_flag
 from simulator.comparison import LONGEST, Comparison, compare_lengths
 from simulator.context_split import ContextSplit, split_by_context
@@ -85,7 +85,7 @@ class Adaptive:
             "controllers": [_control_json(self.comparison, judged, reference) for judged in self.judged],
             "left_out": [{"name": name, "reason": why} for name, why in self.left_out],
             "contexts": _split_json(self.split),
-            "recommendation": recommendation(self),
+            "recommendation": does_not_fit(self.comparison.study) + recommendation(self),
             "notes": list(self.notes),
             "prediction_id": prediction_identity(self.inputs),
         }

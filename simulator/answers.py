@@ -131,6 +131,12 @@ def collected_notes(study: Study, num_speculative_tokens: int, notes: Sequence[s
     return tuple(dict.fromkeys(collected))
 
 
+def does_not_fit(study: Study) -> str:
+    """A sentence to say first where the deployment does not fit as it runs today; empty where it does."""
+    plan = capacity(study.system, 0, study.kv_cache_tokens)
+    return f"It does not fit as it stands: {plan.reason}. " if plan.limited_by == "does_not_fit" else ""
+
+
 def _fit_notes(study: Study, num_speculative_tokens: int) -> list[str]:
     for name, k in (("the baseline", 0), ("speculation", num_speculative_tokens)):
         plan = capacity(study.system, k, study.kv_cache_tokens)

@@ -1,20 +1,18 @@
 """The grid of draft lengths and loads, and what to deploy."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hwmodel.engine.flags import SpeculativeChoice, schedule_refusal, speculative_flag
+from hwmodel.engine.flags import SpeculativeChoice, speculative_flag
 from hwmodel.errors import InputError
 from simulator import explain
 from simulator.answers import (
     INTERVAL,
     checked_concurrency,
     collected_notes,
-    draft_length,
     effects_on_clients,
     memory_report,
     method_findings,
@@ -22,9 +20,12 @@ from simulator.answers import (
     recorded_inputs,
 )
 from simulator.closed_form import Cell, Grid
-from simulator.decision import Pick, Scores, pick_schedule, pick_static, restart_value, score
+from simulator.comparison import Comparison
+from simulator.decision import Pick, Scores, pick_static, restart_value, score
 from simulator.deployment import Deployment, with_method
+from simulator.draft_lengths import checked_lengths, only_accepted_lengths
 from simulator.results import Choice, GridCell, JsonObject, Recommendation
+from simulator.schedule import Scheduled, scheduled
 from simulator.study import DEFAULT_DRAWS, Study, build_study
 from simulator.summary import median, quantile_rows, quantiles, share_above
 
@@ -32,7 +33,6 @@ Array = NDArray[np.float64]
 
 _MAX_CELLS = 100_000
 _DEFAULT_LENGTHS = range(9)
-_EVEN_ODDS = 0.5
 
 
 def choose(
@@ -65,9 +65,12 @@ def choose(
     scores = score(deployment, cells, grid.baseline, grid.speculative, speedup, (point.baseline, point.speculative))
     scores = only_accepted_lengths(study, scores)
     pick = pick_static(scores, deployment.objective.min_probability_faster)
-    recommendation, more = _recommendation(study, scores, pick)
+    by_size = _by_batch_size(Comparison(study, grid, speedup, scores), pick)
+    recommendation, more = _recommendation(study, scores, pick, by_size)
     more = (*more, *_grid_notes(scores, pick))
-    returned = _throughput_gain(cells, speedup, scores, pick.best_enabled)
+    returned = by_size.throughput_gain
+    if pick.num_speculative_tokens or returned is None:
+        returned = _throughput_gain(cells, speedup, scores, pick.best_enabled)
     value = restart_value(deployment, returned, _capacity_throughput(point, scores))
     settings = {"num_speculative_tokens": list(lengths), "concurrency": loads, "num_draws": num_draws, "seed": seed}
     inputs = recorded_inputs(study, settings)
@@ -93,27 +96,6 @@ def explained_length(deployment: Deployment, lengths: Sequence[int], pick: Pick)
     """The draft length that the explanation is about: the recommended one, else the file's own, else the best."""
     asked = deployment.speculation.num_speculative_tokens
     return pick.num_speculative_tokens or (asked if asked in lengths else 0) or pick.best_enabled
-
-
-def checked_lengths(deployment: Deployment, lengths: Sequence[int]) -> list[int]:
-    """The draft lengths of a grid, ascending, 0 among them; `InputError` for what cannot be asked."""
-    if deployment.speculation.method == "none" and any(lengths):
-        raise InputError("speculation.method: got none, but there is a choice only for a method, e.g. --method ngram")
-    for k in lengths:
-        draft_length(deployment, k)
-    if not lengths:
-        raise InputError("num_speculative_tokens: got an empty list, allowed 0 to 64")
-    return sorted({0, *lengths})
-
-
-def only_accepted_lengths(study: Study, scores: Scores) -> Scores:
-    """Scores without the draft lengths that the engine version refuses."""
-    refused = [k for k in scores.lengths if any(f.severity == "error" for f in method_findings(study, k))]
-    allowed = scores.allowed.copy()
-    for i, k in enumerate(scores.lengths):
-        if k in refused:
-            allowed[i] = False
-    return replace(scores, allowed=allowed)
 
 
 def _throughput_gain(cells: Sequence[Cell], speedup: Array, scores: Scores, k: int) -> Array:
@@ -147,50 +129,49 @@ def _grid_cells(cells: Sequence[Cell], point: Grid, speedup: Array) -> tuple[Gri
     )
 
 
-def _recommendation(study: Study, scores: Scores, pick: Pick) -> tuple[Recommendation, tuple[str, ...]]:
-    objective = study.deployment.objective
-    k = pick.num_speculative_tokens
-    errors = [f.text for f in method_findings(study, pick.best_enabled) if f.severity == "error"]
-    mode = study.system.mode(0)
-    needed = (
-        _EVEN_ODDS if k else objective.min_probability_faster
-    )  # once it is on, each load only needs the better odds
-    wanted = pick_schedule(scores, k, needed, mode.max_num_seqs) if not errors else []
-    schedule, reason = _deployable_schedule(study, wanted)
-    static = max([k, *(row[2] for row in schedule or [])])  # vLLM clamps the schedule to num_speculative_tokens
-    flag, notes = launch_flag(study, static, schedule)
+def _refused(study: Study, pick: Pick) -> list[str]:
+    """Why the engine version refuses the best length; empty where it takes it."""
+    return [f.text for f in method_findings(study, pick.best_enabled) if f.severity == "error"]
+
+
+def _by_batch_size(comparison: Comparison, pick: Pick) -> Scheduled:
+    """The recommended schedule; none where there is nothing to enable."""
+    if not pick.best_enabled or _refused(comparison.study, pick):
+        return Scheduled(None, None)
+    return scheduled(comparison, pick)
+
+
+def _recommendation(
+    study: Study, scores: Scores, pick: Pick, by_size: Scheduled
+) -> tuple[Recommendation, tuple[str, ...]]:
+    k, schedule = pick.num_speculative_tokens, by_size.ranges
+    longest = max([k, *(row[2] for row in schedule or [])])  # vLLM clamps the schedule to num_speculative_tokens
+    flag, notes = launch_flag(study, longest, schedule)
     deployed = bool(flag)
-    gain = quantiles(pick.gain)
+    only = by_size.gain if deployed and not k else None  # only a schedule is recommended: the figures are its
+    gain = pick.gain if only is None else only
     return (
         Recommendation(
-            num_speculative_tokens=static if deployed else 0,
+            num_speculative_tokens=longest if deployed else 0,
             best_if_enabled=pick.best_enabled,
             schedule=schedule,
-            schedule_reason=reason,
+            schedule_reason=by_size.reason,
+            schedule_gain=None if by_size.gain is None else _interval(by_size.gain),
             flag=flag,
             restart_worth_it=deployed,
-            probability_better=pick.probability_better,
-            gain={name: gain[name] for name in INTERVAL},
+            probability_better=pick.probability_better if only is None else share_above(only, 1.0),
+            gain=_interval(gain),
             by_load=_best_by_load(scores),
-            why=_recommendation_text(study, scores, pick, errors, schedule if deployed else None),
+            why=_recommendation_text(study, scores, pick, by_size if deployed else Scheduled(None, None)),
             client_effects=effects_on_clients(study, pick.best_enabled),
         ),
         notes,
     )
 
 
-def _deployable_schedule(study: Study, wanted: list[list[int]]) -> tuple[list[list[int]] | None, str | None]:
-    """The schedule where this engine can run it and it differs from one length for all loads; else why not."""
-    system = study.system
-    lengths = {row[2] for row in wanted}
-    if len(lengths) <= 1:
-        return None, "at every load one draft length is within 2 % of the best" if lengths - {0} else None
-    mode = system.mode(max(lengths))
-    refusal = schedule_refusal(mode.engine, mode.version, system.method, mode.model_runner, system.parallel.data)
-    if refusal:
-        best = ", ".join(f"k={k} for {low} to {high} requests" for low, high, k in wanted)
-        return None, f"{refusal}; by load the best is {best}"
-    return wanted, None
+def _interval(draws: Array) -> dict[str, float | None]:
+    found = quantiles(draws)
+    return {name: found[name] for name in INTERVAL}
 
 
 def launch_flag(
@@ -224,30 +205,35 @@ def launch_flag(
     return flag.text, flag.notes
 
 
-def _recommendation_text(
-    study: Study, scores: Scores, pick: Pick, errors: Sequence[str], schedule: list[list[int]] | None
-) -> str:
+def _recommendation_text(study: Study, scores: Scores, pick: Pick, by_size: Scheduled) -> str:
     """The answer in one or two sentences."""
     method, k = study.system.method, pick.best_enabled
     if method == "none":
         return "No speculation method is named, so there is nothing to enable."
     if k == 0:
         return "Only the baseline was asked for, so there is nothing to enable."
+    errors = _refused(study, pick)
     if errors:
         return f"Do not enable {method}: {errors[0]}"
-    gain = quantiles(pick.gain)
-    objective = study.deployment.objective.maximise
-    unit = "" if objective == "throughput" else f" {objective}"
-    band = f"{gain['p50']:.2f}x{unit} over the traffic (90 %: {gain['p05']:.2f} to {gain['p95']:.2f})"
-    sure = f"P(better) {pick.probability_better:.0%}"
+    objective = study.deployment.objective
+    unit = "" if objective.maximise == "throughput" else f" {objective.maximise}"
+    expected = _expected(pick.gain, unit)
     if pick.num_speculative_tokens:
-        tail = "; by batch size it gains more, see the schedule" if schedule else ""
-        return f"Enable {method} with k={k}: expected {band}, {sure}{tail}."
-    if schedule:
-        return f"Enable {method} only by batch size, see the schedule: one length for all loads gives {band}, {sure}."
-    need = study.deployment.objective.min_probability_faster
-    text = f"Do not enable {method}: {pick.reason}; the best length, k={k}, is expected at {band}, {sure}"
+        tail = "" if by_size.gain is None else f"; by batch size {median(by_size.gain):.2f}x, see the schedule"
+        return f"Enable {method} with k={k}: expected {expected}{tail}."
+    if by_size.gain is not None:
+        one = f"one length for all loads gives {expected}"
+        return f"Enable {method} only by batch size, see the schedule: expected {_expected(by_size.gain, unit)}; {one}."
+    need = objective.min_probability_faster
+    text = f"Do not enable {method}: {pick.reason}; the best length, k={k}, is expected at {expected}"
     return f"{text} ({need:.0%} asked).{_worthwhile_loads(scores, need)}"
+
+
+def _expected(draws: Array, unit: str) -> str:
+    """Median, interval and odds of a gain over the traffic."""
+    gain = quantiles(draws)
+    band = f"{gain['p50']:.2f}x{unit} over the traffic (90 %: {gain['p05']:.2f} to {gain['p95']:.2f})"
+    return f"{band}, P(better) {share_above(draws, 1.0):.0%}"
 
 
 def _grid_notes(scores: Scores, pick: Pick) -> list[str]:

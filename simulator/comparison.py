@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 from hwmodel.errors import InputError
 from hwmodel.records import dataclass
 from simulator.answers import checked_concurrency
-from simulator.choose import checked_lengths, only_accepted_lengths
 from simulator.closed_form import ArmResult, Cell, Grid, arm_columns
 from simulator.decision import Scores, score
 from simulator.deployment import Deployment
+from simulator.draft_lengths import checked_lengths, only_accepted_lengths
 from simulator.study import Study, build_study
 from simulator.summary import median
 

@@ -25,7 +25,7 @@ from simulator.serving.policies import (
 )
 from simulator.serving.population import beta_levels
 from simulator.summary import median
-from simulator.switching import switchable
+from simulator.switching import scheduling, switchable
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int_]
@@ -35,7 +35,6 @@ _LEVELS = 8  # of requests, for what a controller gains that tells them apart
 _DOUBLINGS = 13  # 8192 updates of SGLang's average, 40,000 steps: about half an hour
 _NO_SPREAD = 1e-9  # of an average whose drafts all fare alike
 _MOSTLY = 0.95  # of the steps: then it is this length
-_V2_RUNNERS = ("v2", "sglang")  # capture full graphs for every length they may use
 
 
 @dataclass(frozen=True)
@@ -80,8 +79,7 @@ def vllm_schedule(comparison: Comparison, *, minimum: int = 0) -> Control:
     A load keeps the best static length unless another is better by `SCHEDULE_MARGIN` in the median, costs of switching
     included on both sides. `minimum` 0 allows a batch to draft nothing.
     """
-    runner = comparison.study.system.mode(max(comparison.lengths)).model_runner
-    engine = switchable(comparison, keeps_full_graphs=runner in _V2_RUNNERS)
+    engine = scheduling(comparison)
     gain, allowed = engine.scores.gain, engine.scores.allowed
     kept = comparison.lengths.index(comparison.best_static)
     where = [

@@ -148,12 +148,19 @@ def pick_static(scores: Scores, min_probability: float) -> Pick:
 def pick_schedule(scores: Scores, static: int, min_probability: float, max_num_seqs: int) -> list[list[int]]:
     """Draft length by batch size, `[[lo, hi, k], ...]`, inclusive, from 1 to `max_num_seqs`.
 
-    Each load keeps the `static` length unless another (or none) has a median gain larger by `SCHEDULE_MARGIN`; a
-    length is used only where it is better than the baseline with `min_probability`, and never above a `static` length
-    that is recommended.
+    See `lengths_by_load`.
     """
-    chosen = [_length_at(scores, j, static, min_probability) for j in range(len(scores.loads))]
-    return schedule_ranges(scores.loads, chosen, max_num_seqs)
+    return schedule_ranges(scores.loads, lengths_by_load(scores, static, min_probability), max_num_seqs)
+
+
+def lengths_by_load(scores: Scores, static: int, min_probability: float) -> list[int]:
+    """The draft length for each load.
+
+    Each load keeps the `static` length unless another (or none) has a median gain larger by `SCHEDULE_MARGIN`; a
+    length is used only where it is better than drafting nothing with `min_probability`, and never above a `static`
+    length that is recommended. What drafting nothing costs is the gain of length 0 in the scores.
+    """
+    return [_length_at(scores, j, static, min_probability) for j in range(len(scores.loads))]
 
 
 def schedule_ranges(loads: Sequence[int], chosen: Sequence[int], max_num_seqs: int) -> list[list[int]]:
@@ -178,12 +185,13 @@ def schedule_ranges(loads: Sequence[int], chosen: Sequence[int], max_num_seqs: i
 
 
 def _length_at(scores: Scores, j: int, static: int, min_probability: float) -> int:
-    """The draft length for one load (see `pick_schedule`)."""
-    usable = {0: 1.0}
+    """The draft length for one load (see `lengths_by_load`)."""
+    undrafted = scores.gain[:, scores.lengths.index(0), j]
+    usable = {0: float(median(undrafted))}
     for i, k in enumerate(scores.lengths):
         draws = scores.gain[:, i, j]
         within = 0 < k <= (static or k)
-        if within and scores.allowed[i, j] and share_above(draws, 1.0) >= min_probability:
+        if within and scores.allowed[i, j] and share_above(draws / undrafted, 1.0) >= min_probability:
             usable[k] = float(median(draws))
     best = max(usable, key=lambda k: (usable[k], -k))
     if static in usable and usable[best] < usable[static] * (1.0 + SCHEDULE_MARGIN):

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from hwmodel.errors import InputError
 from hwmodel.records import dataclass
 from hwmodel.units import MINUTE
-from simulator.answers import collected_notes, prediction_identity, recorded_inputs
+from simulator.answers import collected_notes, does_not_fit, prediction_identity, recorded_inputs
 from simulator.comparison import Comparison, compare_lengths
 from simulator.decision import missed_per_restart_s
 from simulator.deployment import Deployment, with_method
@@ -67,6 +67,7 @@ class Experiments:
     horizon_days: float
     missed_per_restart_s: float | None
     notes: tuple[str, ...]
+    unfit: str = ""  # said first where the deployment does not fit as it runs today
 
     @property
     def choice(self) -> tuple[str, int]:
@@ -96,7 +97,7 @@ class Experiments:
             "missed_per_restart_s": self.missed_per_restart_s,
             "net_value_reason": None if stated else "restart.outage_min is not given",
             "experiments": [_experiment_json(self, experiment) for experiment in self.experiments],
-            "recommendation": recommendation(self),
+            "recommendation": self.unfit + recommendation(self),
             "notes": list(self.notes),
             "prediction_id": prediction_identity(self.inputs),
         }
@@ -192,6 +193,7 @@ def experiments_between(  # noqa: PLR0913 - the public question in its own words
         horizon_days=horizon_days,
         missed_per_restart_s=missed_s,
         notes=collected_notes(study, tested[0], ()),
+        unfit=does_not_fit(study),
     )
 
 

@@ -98,7 +98,8 @@ class ExpertBudgets:
         """The budget with the largest median scenario gain over the traffic; the number of experts: none is better."""
         found = {b: float(median(self.overall(b))) for b in self.budgets}
         found[self.block.num_experts] = 1.0
-        return max(found, key=lambda b: (found[b], b))
+        best = max(found, key=lambda b: (found[b], b))
+        return min(best, self.block.num_experts)
 
     def to_dict(self) -> JsonObject:
         """The JSON object of `draftcast budget --json`."""

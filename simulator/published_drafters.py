@@ -1,7 +1,8 @@
 """Published draft heads: which exist for a model, and what their figures say about acceptance in one's own traffic.
 
-Facts in data/drafters.toml. A drafter belongs to a model by name, is a relative's by geometry (hidden size, layers and
-vocabulary), or does not fit at all. Equations in docs/options.md, "Acceptance of published drafters".
+Facts in data/drafters.toml. A drafter belongs to a model by name, is a relative's by geometry (hidden size, layers,
+vocabulary, and the experts where a card of its target ships), or does not fit at all. Equations in docs/options.md,
+"Acceptance of published drafters".
 """
 
 import functools
@@ -14,6 +15,7 @@ from typing import Any, Literal
 import numpy as np
 
 from hwmodel.errors import InputError, UnknownNameError
+from hwmodel.models import load_model, model_names
 from hwmodel.records import dataclass
 from hwmodel.specs import ModelShape
 from simulator.acceptance_priors import priors
@@ -79,7 +81,12 @@ class PublishedDrafter:
         same_shape = self.geometry in (None, geometry(shape))
         if same_shape and name_words(self.target) == name_words(shape.name):
             return "own"
-        return "sibling" if self.geometry is not None and same_shape else None
+        return "sibling" if self.geometry is not None and same_shape and self._same_experts(shape) else None
+
+    def _same_experts(self, shape: ModelShape) -> bool:
+        """Whether the target has the experts of `shape`: tunes of one base do. True where no card of it ships."""
+        card = _card_of(self.target, self.geometry)
+        return card is None or _experts(card) == _experts(shape)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +102,25 @@ class Estimate:
 def geometry(shape: ModelShape) -> tuple[int, int, int]:
     """What a head must agree with: hidden size, layers, vocabulary."""
     return shape.hidden_size, shape.num_hidden_layers, shape.vocab_size
+
+
+def _experts(shape: ModelShape) -> frozenset[tuple[int, int, int]]:
+    """Of every kind of mixture layer: experts, experts a token, parameters of one."""
+    blocks = [layer.moe for layer in shape.layers if layer.moe]
+    return frozenset((moe.num_experts, moe.num_experts_per_tok, moe.expert_parameters) for moe in blocks)
+
+
+@functools.cache
+def _card_of(target: str, wanted: tuple[int, int, int] | None) -> ModelShape | None:
+    """The shipped card of a model or of what it is a tune of: all words of its name are the target's, most of them
+    first, with the geometry `wanted`; None where there is none."""
+    words = name_words(target)
+    named = [name for name in model_names() if name_words(name) <= words]
+    for name in sorted(named, key=lambda name: -len(name_words(name))):
+        card = load_model(name)
+        if geometry(card) == wanted:
+            return card
+    return None
 
 
 def name_words(name: str) -> frozenset[str]:
@@ -197,7 +223,7 @@ def new_head(method: str, shape: ModelShape | None, samples: float | None = None
     logits = np.array([estimate(drafter, None).logit for drafter in known])
     if not logits.size:
         raise InputError(f"no published head drafts by {method}, so nothing tells what a new one would reach")
-    near = [i for i, drafter in enumerate(known) if shape is not None and drafter.geometry == geometry(shape)]
+    near = [i for i, drafter in enumerate(known) if shape is not None and drafter.geometry and drafter.relation(shape)]
     mean = (logits[near].sum() + logits.mean()) / (len(near) + 1)
     between = float(logits.std(ddof=1)) if logits.size > 1 else float(priors()["model"][method]["c1_logit_sd"])
     variance = between**2 + facts["gap"]["heads"]["logit_sd"] ** 2 / (len(near) + 1) + facts["site"]["logit_sd"] ** 2

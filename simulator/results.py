@@ -99,6 +99,7 @@ class Recommendation(NamedTuple):
     best_if_enabled: int
     schedule: list[list[int]] | None
     schedule_reason: str | None
+    schedule_gain: dict[str, float | None] | None
     flag: str
     restart_worth_it: bool
     probability_better: float

@@ -20,6 +20,8 @@ from simulator.system import System
 
 Array = NDArray[np.float64]
 
+_V2_RUNNERS = ("v2", "sglang")  # capture full graphs for every length they may use
+
 
 def piecewise(system: System) -> System:
     """The system with piecewise graphs wherever drafts would have had full ones; the baseline is left alone."""
@@ -46,8 +48,15 @@ def undrafted(study: Study, configured: int, loads: tuple[int, ...]) -> ArmResul
     context = np.full_like(sequences, system.context_tokens)
     cells = Compositions(sequences, none, none, context, none, none, none)
     step_s = StepCosts(system, p, configured).draws(cells)
-    prompt = prefill_cost(system, p, sequences, step_s)
+    # What a prompt adds is the difference of two steps, both without drafts: the cost of speculation is in both.
+    prompt = prefill_cost(system, p, sequences, StepCosts(system, p, 0).draws(cells))
     return arm(system, StepCost({"step": step_s}), prompt, 1.0, load)
+
+
+def scheduling(comparison: Comparison) -> Comparison:
+    """The same lengths and loads with a length by batch size, as vLLM runs it: V1 with piecewise graphs."""
+    runner = comparison.study.system.mode(max(comparison.lengths)).model_runner
+    return switchable(comparison, keeps_full_graphs=runner in _V2_RUNNERS)
 
 
 def switchable(comparison: Comparison, *, keeps_full_graphs: bool) -> Comparison:

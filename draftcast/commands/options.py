@@ -15,9 +15,14 @@ from draftcast.report_options import report_options
               help="What `draftcast replay -o` wrote: measured acceptance of n-gram or suffix.")  # fmt: skip
 @click.option("--price", "priced", metavar="GPU=PRICE", multiple=True,
               help="Price of one GPU for one hour, by its card.")  # fmt: skip
+@click.option("--all", "everything", is_flag=True, help="Also what is not expected to gain (--json has it anyway).")
 @deployment_options
 def command(
-    request: Request, concurrency: tuple[int, ...] | None, replays: tuple[str, ...], priced: tuple[str, ...]
+    request: Request,
+    concurrency: tuple[int, ...] | None,
+    replays: tuple[str, ...],
+    priced: tuple[str, ...],
+    everything: bool,
 ) -> None:
     """All ways to faster decoding side by side: what each gains, takes and risks.
 
@@ -35,4 +40,5 @@ def command(
         num_draws=request.num_draws,
         seed=request.seed,
     )
-    show(result.to_dict(), as_json=request.as_json, view="options")
+    found = result.to_dict()
+    show(found if request.as_json else {**found, "all_options": everything}, as_json=request.as_json, view="options")

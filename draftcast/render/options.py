@@ -12,16 +12,23 @@ MAX_NOTES = 3
 
 
 def render(result: Mapping[str, Any], page: Page) -> None:
-    """The recommendation, gains by load, what each option takes and risks, and what it all rests on."""
-    options = result["options"]
-    page.headline(result["recommendation"]["text"])
+    """The recommendation, gains by load, what each option takes and risks, and what it all rests on.
+
+    Options that are not expected to gain are named in one line, unless `all_options` of the result is set.
+    """
+    said = result["recommendation"]
+    options = [o for o in result["options"] if result.get("all_options") or _gains_something(o, said["option"])]
+    page.headline(said["text"])
+    page.bullets(_first_step(result))
     today = {load["concurrency"]: load["throughput_tokens_per_s"] for load in result["today"]["loads"]}
     loads = list(today)
     page.heading("Throughput over today's without speculation, by concurrency: median")
     for start in range(0, len(loads), COLUMNS_PER_TABLE):
-        _gains(options, {load: today[load] for load in loads[start : start + COLUMNS_PER_TABLE]}, page)
+        part = {load: today[load] for load in loads[start : start + COLUMNS_PER_TABLE]}
+        _gains(options, part, page, "today: tok/s" if result["today"]["fits"] else "if it fitted: tok/s")
     page.heading("Over the traffic, and when")
     _times(options, page)
+    page.bullets(_left_out([o for o in result["options"] if o not in options]))
     page.section("What each takes", list(_needs(options)))
     changes = [f"{i}: {'; '.join(o['notes'][:MAX_NOTES])}" for i, o in enumerate(options, 1) if o["notes"]]
     page.section("What changes in the engine", changes)
@@ -31,7 +38,39 @@ def render(result: Mapping[str, Any], page: Page) -> None:
         page.section("Cheapest next experiment", [_experiment(experiment)])
     if result.get("most_valuable_experiment"):
         page.section("Experiment worth most (docs/experiments.md)", [_experiment(result["most_valuable_experiment"])])
-    page.section("Assumed", result["assumptions"])
+    page.section("Assumed", list(dict.fromkeys(text for option in options for text in option["assumptions"])))
+
+
+def _gains_something(option: Mapping[str, Any], recommended: str | None) -> bool:
+    return option["name"] == recommended or (_best(option)["gain"]["p50"] or 0.0) > 1.0
+
+
+def _first_step(result: Mapping[str, Any]) -> list[str]:
+    """How to do what the headline says: its needs, and the keys that change."""
+    said = result["recommendation"]
+    option = next((o for o in result["options"] if o["name"] == said["option"]), None)
+    if option is None:
+        return []
+    needs = [*option["needs"], *(_best(option)["needs"] if option["with_best_drafter"] else [])]
+    takes = f"it takes {'; '.join(dict.fromkeys(need['text'] for need in needs))}"
+    own = result["inputs"]["deployment"]
+    changes = [change for change in said["changes"] if _changes_something(own, change)]
+    return [takes, *([f"in the file, or as --set: {', '.join(changes)}"] if changes else [])]
+
+
+def _changes_something(deployment: Mapping[str, Any], change: str) -> bool:
+    """Whether the deployment says something else than this override; nothing and empty are the same."""
+    key, _, value = change.partition("=")
+    table, _, name = key.partition(".")
+    now = deployment.get(table, {}).get(name)
+    return value != ("" if now is None else str(now).lower() if isinstance(now, bool) else str(now))
+
+
+def _left_out(options: Sequence[Mapping[str, Any]]) -> list[str]:
+    if not options:
+        return []
+    each = ", ".join(f"{_name(option)} {factor(_best(option)['gain']['p50'])}" for option in options)
+    return [f"not expected to gain (--all shows them): {each}"]
 
 
 def _best(option: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -46,9 +85,9 @@ def _name(option: Mapping[str, Any]) -> str:
     return name if len(name) <= NAME_WIDTH else f"{name[: NAME_WIDTH - 1]}…"
 
 
-def _gains(options: Sequence[Mapping[str, Any]], loads: Mapping[int, float], page: Page) -> None:
+def _gains(options: Sequence[Mapping[str, Any]], loads: Mapping[int, float], page: Page, today: str) -> None:
     """Median gains by load, below today's tokens a second."""
-    rows = [["today: tok/s", UNDEFINED, *(significant(speed) for speed in loads.values())]]
+    rows = [[today, UNDEFINED, *(significant(speed) for speed in loads.values())]]
     for i, option in enumerate(options, 1):
         best = _best(option)
         by_load = {gain["concurrency"]: gain["speedup"]["p50"] for gain in best["by_load"]}

@@ -30,12 +30,12 @@ def render(result: Mapping[str, Any], page: Page) -> None:
 def _rows(result: Mapping[str, Any]) -> Iterator[Sequence[str]]:
     cost, hours = result["cost"], result["hours"]
     here = hours["local"]
-    yield _row(f"here: {here['num_gpus']} GPUs", here, cost["local"])
+    yield _row(f"here: {_gpus(here)}", here, cost["local"])
     for name, site in hours["rented"].items():
         if site["total_h"] is None:
             yield (name, *[UNDEFINED] * (len(HEADS) - 1))
         else:
-            yield _row(f"{name}: {site['num_gpus']} GPUs", site, cost["rented"][name])
+            yield _row(f"{name}: {_gpus(site)}", site, cost["rented"][name])
 
 
 def _row(name: str, site: Mapping[str, Any], cost: Mapping[str, Any] | None) -> Sequence[str]:
@@ -58,6 +58,10 @@ def _paid(result: Mapping[str, Any]) -> Iterator[str]:
         f"GPU-hours that the gain saves a day at full load: {significant(saved['p50'], 2)}"
         f" ({significant(saved['p05'], 2)} to {significant(saved['p95'], 2)})"
     )
+
+
+def _gpus(site: Mapping[str, Any]) -> str:
+    return f"{site['num_gpus']} GPU{'' if site['num_gpus'] == 1 else 's'}"
 
 
 def _when(payback: Mapping[str, Any]) -> str:

@@ -19,6 +19,7 @@ DEFAULT_DRAWS = 1000
 _BEYOND_A_RESTART = {"hardware", "training", "money", "tuning"}
 _NOT_THE_SAME = {"unknown", "lossy"}
 _SURE = 0.99  # draws cannot tell more
+_NOTHING_FITS = "Nothing that a restart reaches makes it fit and surely faster"
 _WORTH = 1.01  # a median gain below it is nothing that a measurement would confirm
 
 
@@ -98,12 +99,12 @@ def compare_options(
     )
     options = tuple(sorted(found, key=lambda option: -option.value))
     settings = {"concurrency": list(loads), "replays": list(replays), "num_draws": num_draws, "seed": seed}
-    study = situation.today.study
+    study, fits = situation.today.study, situation.today.capacity.limited_by != "does_not_fit"
     inputs = {**recorded_inputs(study, settings), "deployment": deployment.to_dict()}
     return Comparison(
         inputs=inputs,
         options=options,
-        recommendation=_with_fit(situation, recommend(options, deployment.objective.min_probability_faster)),
+        recommendation=_with_fit(situation, recommend(options, deployment.objective.min_probability_faster, fits=fits)),
         next_experiment=cheapest(options),
         most_valuable_experiment=most_valuable(situation, list(drafting.values())),
         today=_today(situation),
@@ -171,8 +172,8 @@ def takes_more_than_a_restart(option: Option) -> bool:
     return option.risk.level in _NOT_THE_SAME or any(need.kind in _BEYOND_A_RESTART for need in option.needs)
 
 
-def recommend(options: Sequence[Option], min_probability: float) -> Recommendation:
-    """The best option that a restart reaches and that is sure enough, in a sentence."""
+def recommend(options: Sequence[Option], min_probability: float, *, fits: bool = True) -> Recommendation:
+    """The best option that a restart reaches and that is sure enough, in a sentence; `fits`: today's runs at all."""
     reach = [option for option in options if not takes_more_than_a_restart(option)]
     sure = [pair for option in reach if (pair := _sure(option, min_probability))]
     first = max(sure, key=lambda pair: pair[1].gain["p50"] or 0.0, default=None)
@@ -184,7 +185,8 @@ def recommend(options: Sequence[Option], min_probability: float) -> Recommendati
         tail = f"{tail[:-1]}; its output differs."
     name = beyond.name if beyond else None
     if first is None:
-        return Recommendation(f"{_nothing(reach, min_probability)}.{tail}", None, "none", 0, (), name)
+        text = _nothing(reach, min_probability) if fits else _NOTHING_FITS
+        return Recommendation(f"{text}.{tail}", None, "none", 0, (), name)
     option, best = first
     text = f"Best step that a restart reaches: {_named(option, best)}, P(faster) {_chance(best)}.{tail}"
     return Recommendation(text, option.name, best.method, best.num_speculative_tokens, best.changes, name)

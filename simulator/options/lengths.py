@@ -36,7 +36,8 @@ def options(situation: Situation, drafter: Option) -> Iterable[Option]:
     reference = static(comparison, comparison.best_static or drafter.num_speculative_tokens)
     bound = next(each.control for each in judged if each.control.name == BOUND)
     for each in judged:
-        own = each.control.name == SCHEDULE or (each.control.name == ADAPTIVE and each.available)
+        own = each.available or (each.control.name == SCHEDULE and each.flag_needs)  # in this engine, or a newer one
+        own = own and each.control.name in (SCHEDULE, ADAPTIVE)
         if own and _lead(comparison, each.control, reference) >= 1.0 + SCHEDULE_MARGIN / 2:
             yield _option(situation, drafter, comparison, each, _lead(comparison, bound, reference))
 

@@ -12,9 +12,10 @@ from simulator.options.record import Experiment, Need, Option
 from simulator.options.situation import Outcome, Situation
 from simulator.training.facts import recipe
 from simulator.training.sites import NODE_GPUS, RENTED, Node, Site, local_site, rented_site
-from simulator.training.value import head_changes, outage_s, service_payback
+from simulator.training.value import head_changes, outage_s, rent_payback, service_payback
 
 _HOURS = "training: hours as `draftcast train-cost` has them, which lists its own assumptions"
+_UNKNOWN: dict[str, float | None] = {"p05": None, "p50": None, "p95": None}
 DAY_S = 24 * HOUR  # "if it takes days locally, rent"
 _COLLECT = Experiment(
     "keep the answers that the service writes anyway, and train on a tenth of them: acceptance grows slowly with data",
@@ -47,12 +48,12 @@ def options(situation: Situation, prices: Mapping[str, float]) -> Iterable[Optio
         (acceptance_sentence(outcome, "trained head", k), _HOURS),
         float(np.median(place.total_s)),
     )
-    option = option_of(outcome, k, words)
-    if not rent:
-        down = here.total_s + outage_s(situation)
-        paid = service_payback(situation, outcome.traffic_speedup(k), down, outcome.scores.weights)
-        option = option._replace(payback_s=ends(paid.seconds), payback_reason=paid.reason)
-    yield option
+    gain = outcome.traffic_speedup(k)
+    if rent:
+        paid = rent_payback(situation, gain, place, prices)
+    else:
+        paid = service_payback(situation, gain, here.total_s + outage_s(situation), outcome.scores.weights)
+    yield option_of(outcome, k, words)._replace(payback_s=ends(paid.seconds or _UNKNOWN), payback_reason=paid.reason)
 
 
 def _rented(situation: Situation, node: Node) -> Site | None:
@@ -71,7 +72,8 @@ def _fastest(sites: Iterable[Site | None]) -> Site | None:
 
 def _needs(here: Site, away: Site | None) -> Iterable[Need]:
     hours = float(np.median(here.total_s)) / HOUR
-    text = f"{hours:.0f} h on the {here.node.num_gpus} GPUs here, the service down"
+    count = here.node.num_gpus
+    text = f"{hours:.0f} h on the {'GPU' if count == 1 else f'{count} GPUs'} here, the service down"
     amounts: dict[str, float | None] = {"local_h": hours, "local_gpu_hours": float(np.median(here.gpu_hours))}
     if away is not None:
         elsewhere = float(np.median(away.total_s)) / HOUR

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hwmodel.errors import DraftcastError, InputError
-from hwmodel.units import HOUR
+from hwmodel.gpus import load_gpu
 from simulator.answers import prediction_identity, recorded_inputs
 from simulator.closed_form import capacity, memory_plan
 from simulator.deployment import Deployment
@@ -22,8 +22,8 @@ from simulator.training.value import (
     Gain,
     Payback,
     downloadable,
-    money_payback,
     outage_s,
+    rent_payback,
     saved_gpu_hours_per_day,
     service_payback,
     trained_gain,
@@ -116,6 +116,8 @@ def train_cost(
 def _usual_nodes(deployment: Deployment) -> dict[str, Node]:
     """One machine of every kind that is usually rented; the deployment's own training GPUs first."""
     costs = deployment.costs
+    if costs.training_gpu and costs.training_gpu not in RENTED:
+        load_gpu(costs.training_gpu)  # a card that does not exist is an error, not a machine without hours
     names = list(dict.fromkeys([*([costs.training_gpu] if costs.training_gpu else []), *RENTED]))
     first = costs.training_num_gpus or NODE_GPUS
     return {name: Node(name, first if name == costs.training_gpu else NODE_GPUS) for name in names}
@@ -233,16 +235,12 @@ def _break_even(
         return {"local": None, "rented": {}, "gpu_hours_saved_per_day": None, "reason": "no gain can be computed"}
     weights = situation.outcome(("speculation.method=none",)).scores.weights
     local = service_payback(situation, gain.speedup, here.total_s + outage_s(situation), weights)
-    serving = prices.get(situation.deployment.hardware.gpu)
-    per_s = None if not serving else serving * situation.deployment.num_gpus_used / HOUR
-    elsewhere: dict[str, JsonObject] = {}
-    for name, site in rented.items():
-        price = None if isinstance(site, str) else prices.get(site.node.gpu)
-        if isinstance(site, str) or per_s is None or price is None:
-            reason = site if isinstance(site, str) else "needs the price of both the rented and the serving GPUs"
-            elsewhere[name] = {"payback_s": None, "reason": reason}
-        else:
-            elsewhere[name] = _payback(money_payback(gain.speedup, site.gpu_hours * price, per_s))
+    elsewhere = {
+        name: _payback(
+            Payback(None, site) if isinstance(site, str) else rent_payback(situation, gain.speedup, site, prices)
+        )
+        for name, site in rented.items()
+    }
     return {
         "local": _payback(local),
         "rented": elsewhere,

@@ -1,5 +1,6 @@
 """What a head is worth: its gain over the traffic, the best head that can be downloaded instead, and the payback."""
 
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -7,11 +8,12 @@ from numpy.typing import NDArray
 
 from hwmodel.units import HOUR, MINUTE
 from simulator.decision import payback_rate, relative_traffic
+from simulator.deployment.speculation import LOOKUP_METHODS
 from simulator.options.situation import Outcome, Situation
 from simulator.published_drafters import PublishedDrafter, drafters_for
 from simulator.summary import quantiles, share_above
 from simulator.training.head import METHOD
-from simulator.training.sites import interval
+from simulator.training.sites import Site, interval
 
 Array = NDArray[np.float64]
 
@@ -26,6 +28,7 @@ class Gain(NamedTuple):
     speedup: Array
     changes: tuple[str, ...]
     source: str
+    in_use: bool = False  # the head that the deployment drafts with already
 
     def to_dict(self) -> dict[str, Any]:
         """The gain as JSON."""
@@ -56,15 +59,26 @@ def trained_gain(situation: Situation, samples: float) -> Gain:
 
 
 def downloadable(situation: Situation) -> list[Gain]:
-    """The gains of published heads that the model can use, best first."""
+    """The gains of heads that need no training, best first: the one in the file, and published ones that fit."""
     shape = situation.today.study.system.shape
-    found = []
+    found = [*_own_head(situation)]
     for drafter, _ in drafters_for(shape):
         if drafter.weights and not drafter.grafted:
             outcome = situation.possible(_changes(drafter))
             if isinstance(outcome, Outcome) and outcome.scores.allowed[1:].any():
                 found.append(gain_of(drafter.name, outcome))
     return sorted(found, key=lambda gain: -float(np.median(gain.speedup)))[:_MAX_ALTERNATIVES]
+
+
+def _own_head(situation: Situation) -> Iterator[Gain]:
+    """The head that the deployment drafts with already, where the file says how much of its drafts is accepted."""
+    spec = situation.deployment.speculation
+    published = spec.acceptance is not None and spec.acceptance.published is not None
+    if spec.acceptance is None or published or spec.method in (*LOOKUP_METHODS, "none", "draft_model"):
+        return
+    outcome = situation.possible((f"speculation.method={spec.method}",))
+    if isinstance(outcome, Outcome) and outcome.scores.allowed[1:].any():
+        yield gain_of(f"{spec.method}, as in the file", outcome)._replace(in_use=True)
 
 
 def _changes(drafter: PublishedDrafter) -> tuple[str, ...]:
@@ -74,7 +88,7 @@ def _changes(drafter: PublishedDrafter) -> tuple[str, ...]:
 class Payback(NamedTuple):
     """When a cost has been paid back; seconds of service, or None with the reason."""
 
-    seconds: dict[str, float | None]
+    seconds: dict[str, float | None] | None
     reason: str | None
 
 
@@ -87,6 +101,14 @@ def service_payback(situation: Situation, gain: Array, down_s: Array, weights: A
 def money_payback(gain: Array, cost: Array, serving_price_per_s: float) -> Payback:
     """Service time after which the saved GPU-hours, a share 1 - 1 / S of those in service, are worth `cost`."""
     return _paid(cost / serving_price_per_s, 1.0 - 1.0 / np.maximum(gain, 1e-12))
+
+
+def rent_payback(situation: Situation, gain: Array, site: Site, prices: Mapping[str, float]) -> Payback:
+    """Service time after which the rent of `site` is earned; no time without the price of both machines."""
+    serving, price = prices.get(situation.deployment.hardware.gpu), prices.get(site.node.gpu)
+    if not serving or price is None:
+        return Payback(None, "needs the price of both the rented and the serving GPUs")
+    return money_payback(gain, site.gpu_hours * price, serving * situation.deployment.num_gpus_used / HOUR)
 
 
 def _paid(owed_s: Array, rate: Array) -> Payback:

@@ -45,23 +45,25 @@ def sentence(found: Findings) -> str:
         return f"Do not train a head: {found.refusal}"
     best = found.download[0] if found.download else None
     if best is not None and _median(best) >= 1.0 and _median(best) * _WORTH_TRAINING >= _median(found.trained):
+        first = f"Keep the head that you have: {best.name}" if best.in_use else f"Download first: {best.name}"
         return (
-            f"Download first: {best.name} is expected at {_shown(best)}, a newly trained head at"
-            f" {_shown(found.trained)}. {_where(found)}"
+            f"{first} is expected at {_shown(best)}, a newly trained head at {_shown(found.trained)}. {_where(found)}"
         )
     if _median(found.trained) <= 1.0:
         return (
             f"Do not train a head for this traffic: it is expected at {_shown(found.trained)},"
             f" P(faster) {share_above(found.trained.speedup, 1.0):.0%}."
         )
-    instead = f", the best download at {_shown(best)}" if best else "; no published head fits"
+    other = "the head that you have" if best is not None and best.in_use else "the best download"
+    instead = f", {other} at {_shown(best)}" if best else "; no published head fits"
     return f"A trained head is expected at {_shown(found.trained)}{instead}. {_where(found)}"
 
 
 def _where(found: Findings) -> str:
     """The rule "if it takes days locally, rent", with its numbers."""
     hours, gpus = found.local_h, found.here.node
-    here = f"Training takes {_time(hours)} on the {gpus.num_gpus} {gpus.gpu} here, the service down"
+    count = f"{gpus.num_gpus} {gpus.gpu}" if gpus.num_gpus > 1 else gpus.gpu
+    here = f"Training takes {_time(hours)} on the {count} here, the service down"
     if found.fastest is None:
         return f"{here}; no rented machine holds the model."
     name, site = found.fastest

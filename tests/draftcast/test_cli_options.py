@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 from click.testing import Result
 
+from draftcast.render.options import _changes_something
+
 Run = Callable[..., Result]
 FEW = ("--draws", 100, "-c", "1,16")
 
@@ -118,3 +120,39 @@ def test_prices_reach_the_cost_of_training(run: Run, dense: Path) -> None:
         if need["kind"] == "money"
     ]  # fmt: skip
     assert money[0]["cost"] > 0
+
+
+def test_what_is_not_expected_to_gain_is_one_line_unless_all_is_asked(run: Run, dense: Path) -> None:
+    answer = strict(run("options", dense, *FEW, "--json").stdout)
+    best = [(o["best_after"] if o["with_best_drafter"] else o)["gain"]["p50"] for o in answer["options"]]
+    short, full = run("options", dense, *FEW).stdout, run("options", dense, *FEW, "--all").stdout
+    slower = sum(gain <= 1.0 for gain in best)
+    assert 0 < slower < len(best)
+    assert "not expected to gain (--all shows them)" in short
+    assert f"\n{len(best)} " not in short
+    assert f"\n{len(best)} " in full
+    assert "not expected to gain" not in full
+    assert len(short.splitlines()) < len(full.splitlines())
+
+
+def test_below_the_first_sentence_stands_how_to_do_it(run: Run, dense: Path) -> None:
+    answer = strict(run("options", dense, *FEW, "--json").stdout)
+    changes = answer["recommendation"]["changes"]
+    text = "".join(run("options", dense, *FEW).stdout.split())
+    assert changes
+    assert "inthefile,oras--set:" in text
+    assert all(change in text for change in changes if change.startswith("speculation."))
+    assert "ittakesarestartof5min" in text
+
+
+def test_overrides_that_change_nothing_are_not_shown() -> None:
+    own = {"engine": {"tensor_parallel_size": 8, "expert_parallel": False}, "hardware": {"topology": "x"}}
+    said = ("engine.tensor_parallel_size=8", "engine.expert_parallel=false", "model.weights_gb=")
+    assert not any(_changes_something(own, change) for change in said)
+    other = (
+        "engine.tensor_parallel_size=4",
+        "engine.expert_parallel=true",
+        "hardware.topology=",
+        "engine.version=0.33.0",
+    )
+    assert all(_changes_something(own, change) for change in other)

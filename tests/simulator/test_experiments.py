@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from hwmodel.errors import InputError
+from simulator.adaptive import adaptive
 from simulator.deployment import load_deployment
 from simulator.experiments import Experiments, experiments, worthwhile
 
@@ -152,3 +153,16 @@ def test_equal_seeds_give_equal_answers_and_what_cannot_be_is_stated() -> None:
         found(horizon_days=0.0)
     with pytest.raises(InputError, match=r"speculation\.method"):
         experiments(load_deployment({**BASE, "speculation": {"method": "none"}}), num_draws=100)
+
+
+def test_what_does_not_fit_is_said_first() -> None:
+    tables = {
+        "model": {"config": "deepseek-v3-fp8"},
+        "hardware": {"gpu": "rtx-4090", "num_gpus": 2},
+        "engine": {"version": "0.25.0", "tensor_parallel_size": 2},
+        "speculation": {"method": "eagle3"},
+    }
+    deployment = load_deployment(tables)
+    said = experiments(deployment, num_draws=100).to_dict()["recommendation"]
+    assert said.startswith("It does not fit as it stands: ")
+    assert adaptive(deployment, num_draws=100).to_dict()["recommendation"].startswith("It does not fit as it stands: ")

@@ -462,3 +462,20 @@ def test_what_changes_the_output_is_never_the_step_that_is_recommended():
     assert said.option == "head"
     assert said.beyond == "4 bits"
     assert said.text.endswith("its output differs.")
+
+
+def test_where_it_does_not_fit_the_answer_is_never_to_keep_it():
+    tables = {"hardware": {"gpu": "rtx-4090", "num_gpus": 2}, "model": {"config": "deepseek-v3-fp8"},
+              "engine": {"version": "0.25.0", "tensor_parallel_size": 2}}  # fmt: skip
+    text = compare_options(load_deployment(tables), concurrency=[1], num_draws=50).recommendation.text
+    assert text.startswith("It does not fit as it stands")
+    assert "Keep it as it is" not in text
+    assert "Nothing that a restart reaches makes it fit" in text
+
+
+def test_a_schedule_that_no_engine_takes_is_no_option():
+    # Suffix decoding is served by vLLM's V1 runner alone, which ignores a schedule for it.
+    tables = {"hardware": {"gpu": "h100-sxm"}, "model": {"config": "qwen3-8b-bf16"}, "engine": {"version": "0.25.0"},
+              "workload": {"concurrency": [1, 16, 128], "input_tokens": 2000, "output_tokens": 600}}  # fmt: skip
+    found = compare_options(load_deployment(tables), num_draws=100).options
+    assert not [o.name for o in found if o.kind == "draft length" and "suffix" in o.name]

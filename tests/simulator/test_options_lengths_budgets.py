@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from simulator.deployment import apply_overrides, load_deployment
-from simulator.options import budgets, drafters, lengths
+from simulator.options import budgets, drafters, lengths, training
 from simulator.options.next_measurement import most_valuable, worth_of_measurements
 from simulator.options.record import Option
 from simulator.options.situation import Situation
@@ -116,3 +116,20 @@ def test_each_method_enters_once_with_its_best_drafter() -> None:
     found = worth_of_measurements(own, [worse, drafter])
     assert found is not None
     assert {method for method, k in found.choices if k} == {"eagle3"}
+
+
+def test_a_rented_training_is_paid_back_in_money_or_not_said_to_be() -> None:
+    # The restart alone is not what a head costs: without prices there is no payback, dearer renting takes longer.
+    tables = {"model": {"config": "qwen3-8b-bf16"}, "hardware": {"gpu": "h100-sxm"}, "engine": {"version": "0.25.0"},
+              "workload": {"concurrency": [1, 16]}, "restart": {"outage_min": 8.0}}  # fmt: skip
+    situation = Situation(load_deployment(tables), (1, 16), 100, 0)
+
+    def paid(prices: dict[str, float]) -> tuple[float | None, str | None]:
+        option = next(iter(training.options(situation, prices)))
+        return option.payback_s["p50"], option.payback_reason
+
+    assert paid({}) == (None, "needs the price of both the rented and the serving GPUs")
+    own = {"h100-sxm": 2.0}
+    cheap, dear = (paid({**own, **{gpu: price for gpu in training.RENTED}})[0] for price in (2.0, 8.0))
+    assert cheap is not None
+    assert dear == pytest.approx(4 * cheap)

@@ -255,3 +255,18 @@ def _draws(model, name, kind):
         deployment.speculation, deployment.workload, k_max=3, num_draws=200, rng=np.random.default_rng(0),
         ngram_variant=None, context_tokens=1000.0, target=load_model(model),
     )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("model", "other"),
+    [
+        ("deepseek-v3-fp8", "deepseek-v4-pro DSpark"),
+        ("llama-4-maverick-fp8", "lmsys/SGLang-EAGLE3-Llama-4-Scout-17B-16E-Instruct-SpecForge"),
+        ("qwen3-next-80b-a3b-bf16", "lmsys/SGLang-EAGLE3-Qwen3-Coder-30B-A3B-Instruct-SpecForge"),
+    ],
+)
+def test_a_model_of_the_same_size_with_other_experts_is_no_relative(model, other):
+    shape = load_model(model)
+    drafter = published_drafter(other)
+    assert drafter.geometry == geometry(shape), "it is the experts that tell them apart"
+    assert drafter.relation(shape) is None

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from hwmodel.errors import InputError
+from hwmodel.errors import InputError, UnknownNameError
 from hwmodel.models import load_model
 from simulator.deployment import apply_overrides, load_deployment
 from simulator.deployment.tables import Costs
@@ -265,3 +265,20 @@ def test_a_model_that_does_not_fit_is_an_error():
 
 def test_the_same_seed_gives_the_same_answer(answer):
     assert train_cost(load_deployment(REFERENCE), num_draws=DRAWS).to_dict() == answer
+
+
+def test_the_head_in_the_file_stands_beside_the_downloads_and_is_kept_where_it_is_good():
+    spec = {"method": "eagle3", "acceptance": {"per_position": [0.9, 0.85, 0.8]}}
+    found = train_cost(load_deployment({**SMALL, "speculation": spec}), num_draws=100)
+    own = found.gain["download"][0]
+    assert own["name"] == "eagle3, as in the file"
+    assert found.verdict.startswith("Keep the head that you have")
+    poor = {"method": "eagle3", "acceptance": {"per_position": [0.01]}}
+    assert train_cost(load_deployment({**SMALL, "speculation": poor}), num_draws=100).verdict.startswith(
+        "A trained head"
+    )
+
+
+def test_a_training_gpu_that_does_not_exist_is_an_error():
+    with pytest.raises(UnknownNameError, match="no GPU 'bogus'"):
+        train_cost(load_deployment({**SMALL, "costs": {"training_gpu": "bogus"}}), num_draws=50)
