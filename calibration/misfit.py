@@ -37,7 +37,7 @@ def warnings(plan: Plan, fitted: Fitted, kv_cache_tokens: float | None = None) -
         *_outliers(plan, fitted),
         *_runs(plan, fitted),
         *_bounds(plan, fitted),
-        *_moved(plan, fitted.usual),
+        *_moved(plan, fitted),
         *_conflicts(plan, fitted.usual),
         *_shares(plan, fitted),
         *_coverage(fitted),
@@ -159,12 +159,15 @@ def _consequence(fitted: Fitted, index: int) -> str:
     return "the model error was raised for it"
 
 
-def _moved(plan: Plan, fit: FitResult) -> Iterator[str]:
+def _moved(plan: Plan, fitted: Fitted) -> Iterator[str]:
+    fit = fitted.usual
     for i, prior in enumerate(plan.system.priors.priors):
         if prior.spread and abs(fit.mode[i]) > _MOVED and not fit.at_bound[i]:
+            stays = abs(fitted.fit.mode[i]) > _MOVED
             yield (
-                f"{prior.name} ends {fit.mode[i]:+.1f} standard deviations from its prior: the deployment may run"
-                " otherwise than stated (attention backend, AllReduce class, graphs)"
+                f"{prior.name} {'ends' if stays else 'would end'} {fit.mode[i]:+.1f} standard deviations from its prior"
+                f"{'' if stays else ' with the usual model error'}: the deployment may run otherwise than stated"
+                " (attention backend, AllReduce class, graphs)"
             )
 
 

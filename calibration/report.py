@@ -83,6 +83,11 @@ def report_of(calibration: Calibration, identified: Identified) -> JsonObject:
         ],
         "kv_cache_tokens": profile.kv_cache_tokens,
         "allreduce": plan.system.machine.allreduce.source if plan.system.parallel.tensor > 1 else None,
+        "allreduce_curve": None if profile.curve is None else {
+            "num_sizes": len(profile.curve.sizes_bytes),
+            "num_gpus": profile.curve.num_gpus,
+            "source": profile.curve.source,
+        },
         "settings": dict(profile.settings),
         "refused": [{"source": r.source, "reason": r.reason} for r in calibration.selected.refused],
         "files": {"given": calibration.num_files, "used": list(calibration.used_files)},

@@ -16,8 +16,9 @@ from calibration.questions import Quantity, Question, Setting
 from calibration.records import AcceptanceCounts, Evidence, MeasuredCell, Refused
 from hwmodel.models import model_names
 from hwmodel.units import MS
+from simulator.acceptance import ALWAYS_DRAFTING_VARIANT
 from simulator.closed_form import baseline_step, capacity
-from simulator.deployment.speculation import LOOKUP_METHODS, METHODS
+from simulator.deployment.speculation import LOOKUP_METHODS, METHODS, NGRAM_METHODS
 from simulator.facts import TIME_NOISE, fact_sha256, share_noise
 from simulator.profile import PooledAcceptance
 from simulator.system import System
@@ -29,6 +30,7 @@ _FLOOR_NOISE = 0.005  # the same server measured again differs by more, whatever
 _REMEDY = (  # for a trace without annotations
     ": give it as FILE@concurrency=N, or the share in a CSV with concurrency,allreduce_share"
 )
+_FEWEST_DRAFTS, _EVERY_STEP = 100.0, 0.98  # of counters that show a draft on every step
 _SAME_CACHE = 2.0  # factor between cache sizes up to which memory settings explain it
 _SPECULATES = 1.02  # tokens per step that no baseline has
 _ONE_USER = 0.8  # in flight on average: one user leaves gaps between requests; below, the server idles
@@ -78,6 +80,10 @@ def select(
         (untold, "whether requests drafted is not told; taken as the baseline"),
         (_unknown_models(system, evidence.cells), f"is that {system.shape.name}? its served name matches no card"),
         (_other_versions(system, evidence.cells), "another engine version than the deployment states"),
+        (
+            _always_drafting(system, evidence.cells),
+            f"a draft on every step, which {system.method} does not have: is it a run of {system.method}?",
+        ),
         (repeated, "counted already; a measurement counts once"),
     ):
         if sources:
@@ -95,6 +101,18 @@ def _unknown_models(system: System, cells: Sequence[MeasuredCell]) -> list[str]:
     known = {_plain(name.rsplit("-", 1)[0]) for name in model_names()}
     strange = {name for name in names if not _longest_start(_plain(name.rsplit("/", 1)[-1]), known)}
     return [f"{cell.source} ({cell.model[:60]})" for cell in cells if cell.model in strange and cell.model]
+
+
+def _always_drafting(system: System, cells: Sequence[MeasuredCell]) -> list[str]:
+    """Cells without a method whose counters show a draft on every step, where the deployment's n-gram needs a match."""
+    if system.method not in NGRAM_METHODS or system.mode(1).ngram_variant == ALWAYS_DRAFTING_VARIANT:
+        return []
+    counted = [(cell.source, cell.acceptance) for cell in cells if cell.method is None and cell.acceptance is not None]
+    return [
+        source
+        for source, counts in counted
+        if counts.steps and counts.drafts >= _FEWEST_DRAFTS and counts.drafts > _EVERY_STEP * counts.steps
+    ]
 
 
 def _strange_cache(system: System, logged_tokens: float | None) -> list[str]:

@@ -5,7 +5,7 @@ was accepted. It comes from what the deployment file states in any of its forms 
 interval from the data behind it, or from a wide prior by method and kind of text (`acceptance_priors`).
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -34,6 +34,7 @@ from simulator.acceptance_shapes import (
     scaled_match,
     share_draws,
     shared_normals,
+    shares_by_length,
     unconditional,
 )
 from simulator.deployment.speculation import LOOKUP_METHODS, NGRAM_METHODS, Speculation
@@ -57,13 +58,13 @@ class AcceptanceDraws:
     source: str  # one plain sentence
     is_prior: bool
     notes: tuple[str, ...]
-    # The same for drafts of 1, 2, ... k_max tokens, where it was counted for each: longer drafts are rarer, because
-    # what they accept are the places where the next draft would have been.
+    # Of text lookup, the same for drafts of 1, 2, ... k_max tokens, counted for each or by eq. L1: longer drafts are
+    # rarer, because what they accept are the places where the next draft would have been.
     by_length: "tuple[AcceptanceDraws, ...]" = ()
     basis: str = ""  # what published figures it comes from, if any
 
     def for_length(self, num_speculative_tokens: int) -> "AcceptanceDraws":
-        """The acceptance of drafts of that length: its own where it was counted, else this one."""
+        """The acceptance of drafts of that length: its own where lengths differ, else this one."""
         return self.by_length[num_speculative_tokens - 1] if 0 < num_speculative_tokens <= len(self.by_length) else self
 
 
@@ -122,9 +123,53 @@ def acceptance_draws(  # noqa: PLR0913 - the public question in its own words
         notes += (f"the replay is of the n-gram search {evidence.variant}, this engine's is {ngram_variant}",)
     seed = int(rng.integers(_SEEDS)) if evidence.replay and spec.method in LOOKUP_METHODS else None
     probability, note = _stated_probability(asked, evidence)
-    rows = _vector_rows(asked, evidence) if evidence.conditional is not None else _scalar_rows(asked, evidence)
-    found = _result(asked, PriorDraws(rows, probability, notes + note), evidence.source, is_prior=False)
-    return found if seed is None else replace(found, by_length=tuple(_by_length(asked, seed)))
+    known_at = _share_length(spec, evidence)
+    wide = asked if seed is not None else _reaching(asked, known_at)
+    rows = _vector_rows(wide, evidence) if evidence.conditional is not None else _scalar_rows(wide, evidence)
+    draws = PriorDraws(rows, probability, notes + note)
+    if seed is None:
+        return _by_rule(asked, draws, known_at, lambda *_: evidence.source, is_prior=False)
+    found = _result(asked, draws, evidence.source, is_prior=False)
+    return replace(found, by_length=tuple(_by_length(asked, seed)))
+
+
+def _share_length(spec: Speculation, evidence: Evidence) -> int:
+    """The draft length that a lookup's share of steps with a draft belongs to.
+
+    Its prior's own; that of the counts or of `measured_at_k`; of a vector and a share of the file, the file's, where
+    the vector is shorter and held.
+    """
+    if evidence.draft_probability is None:
+        return match_shape()[1]
+    held = spec.acceptance is not None and spec.acceptance.form in ("per_position", "conditional")
+    return max(evidence.at_k, spec.num_speculative_tokens or 0) if held else evidence.at_k
+
+
+def _reaching(asked: _Asked, length: int) -> _Asked:
+    """`asked`, for text lookup up to the draft length that its share of steps with a draft belongs to at least."""
+    return replace(asked, k_max=max(asked.k_max, length)) if asked.speculation.method in LOOKUP_METHODS else asked
+
+
+def _by_rule(
+    asked: _Asked, draws: PriorDraws, known_at: int, source: Callable[[int, float, float], str], *, is_prior: bool
+) -> AcceptanceDraws:
+    """The answer; a lookup's share of steps with a draft, known at drafts of `known_at` tokens, follows the length.
+
+    docs/model.md, eq. L1. `source` words a draft length, the tokens per draft, and the share.
+    """
+
+    def told(length: int, own: PriorDraws) -> str:
+        return source(length, float(1.0 + own.survival[-1, :length].sum()), float(own.probability[-1]))
+
+    k_max, probability = asked.k_max, draws.probability
+    if asked.speculation.method not in LOOKUP_METHODS or not k_max or (probability >= 1.0).all():
+        return _result(asked, draws, told(max(k_max, 1), draws), is_prior=is_prior)
+    shares = shares_by_length(draws.survival, probability[:, None], known_at)
+    each = []
+    for length in range(1, k_max + 1):
+        own = replace(draws, survival=draws.survival[:, :length], probability=shares[:, length - 1])
+        each.append(_result(replace(asked, k_max=length), own, told(length, own), is_prior=is_prior))
+    return replace(each[-1], by_length=tuple(each))
 
 
 def _by_length(asked: _Asked, seed: int) -> Iterator[AcceptanceDraws]:
@@ -141,18 +186,20 @@ def _by_length(asked: _Asked, seed: int) -> Iterator[AcceptanceDraws]:
 def _prior(asked: _Asked) -> AcceptanceDraws:
     spec, workload, k = asked.speculation, asked.workload, asked.k_max
     _refuse_beyond_block(asked, 0)
-    shown_k = max(k, 1)
-    if spec.method in LOOKUP_METHODS:
+    lookup, known_at = spec.method in LOOKUP_METHODS, match_shape()[1]
+    if lookup:
         probability = lookup_probability(spec, workload, asked.context_tokens, asked.num_draws, asked.rng)
-        rows = lookup_survival(spec, workload, shown_k, asked.num_draws, asked.rng)
+        rows = lookup_survival(spec, workload, max(k, known_at), asked.num_draws, asked.rng)
         draws = PriorDraws(rows, probability, ())
-        share = f", a draft on {probability[-1]:.0%} of the steps"
     else:
-        draws = _in_shape(asked, model_prior(method_curve(spec.method), workload, shown_k, asked.num_draws, asked.rng))
-        share = ""
-    length = 1 + draws.survival[-1].sum()
-    source = f"prior for {spec.method} on {workload.kind} text: {length:.2f} tokens per draft at k = {shown_k}{share}"
-    return _result(asked, draws, source, is_prior=True)
+        curve = method_curve(spec.method)
+        draws = _in_shape(asked, model_prior(curve, workload, max(k, 1), asked.num_draws, asked.rng))
+
+    def source(length: int, tokens: float, share: float) -> str:
+        what = f"prior for {spec.method} on {workload.kind} text: {tokens:.2f} tokens per draft at k = {length}"
+        return f"{what}, a draft on {share:.0%} of the steps" if lookup else what
+
+    return _by_rule(asked, draws, known_at, source, is_prior=True)
 
 
 def _in_shape(asked: _Asked, chain: PriorDraws) -> PriorDraws:

@@ -85,6 +85,18 @@ def scaled_match(accepted: Array, at_k: int, shape: MatchShape, num_positions: i
     return survival
 
 
+def shares_by_length(survival: Array, share: Array, known_at: int) -> Array:
+    """Share of steps with a draft at every length, `(num_draws, k_max)`, from that at drafts of `known_at` tokens.
+
+    Text is either such that a lookup finds a draft or not, whatever k is: the tokens of drafted steps and the steps
+    without a draft stay, so odds(p_k) = odds(p_d) (1 + a_d) / (1 + a_k) with a_k accepted tokens of a draft of k
+    (docs/model.md, eq. L1). `survival` is S_1..S_k, `share` `(num_draws, 1)`.
+    """
+    accepted = np.cumsum(survival, axis=1)
+    drafted = share * (1.0 + accepted[:, [known_at - 1]]) / (1.0 + accepted)
+    return np.asarray(drafted / (drafted + 1.0 - share))
+
+
 def effective_trials(trials: Array, num_requests: float, kappa: Array) -> Array:
     """Independent trials that `trials` (k,) of clustered ones are worth, (num_draws, k), for kappa (num_draws, 1).
 

@@ -19,7 +19,7 @@ from hwmodel.parameters import prior_table
 from hwmodel.residual import NUM_LOG_FACTORS
 from simulator.closed_form import baseline_step, logged_kv_cache_tokens
 from simulator.deployment import Deployment
-from simulator.deployment.speculation import Acceptance, Speculation
+from simulator.deployment.speculation import LOOKUP_METHODS, Acceptance, Speculation
 from simulator.facts import fact_sha256, facts_predictor, observations_of
 from simulator.identity import differences, identity_of
 from simulator.knowledge import ROUTING, Knowledge
@@ -300,10 +300,27 @@ def pooled(counted: list[PooledAcceptance]) -> PooledAcceptance:
         before = sum(item.accepted_per_position[i - 1] if i else item.drafts for item in far)
         share = sum(item.accepted_per_position[i] for item in far) / before if before else 0.0
         accepted.append((accepted[-1] if accepted else drafts) * share)
-    steps = None if any(item.steps is None for item in counted) else sum(item.steps or 0.0 for item in counted)
+    steps = _pooled_steps(counted, sum(accepted) / drafts if drafts else 0.0)
     known = [item.num_requests for item in counted if item.num_requests is not None]
     requests = sum(known) if len(known) == len(counted) else None
     return PooledAcceptance(counted[0].method, length, drafts, tuple(accepted), steps, requests)
+
+
+def _pooled_steps(counted: list[PooledAcceptance], accepted_per_draft: float) -> float | None:
+    """Steps behind the pooled drafts, None where not all were counted.
+
+    Longer drafts of a text lookup are fewer (docs/model.md, eq. L1): each run's are taken to the pooled length, where a
+    draft has `accepted_per_draft` tokens, before their share of the steps is.
+    """
+    known = [(item, item.steps) for item in counted if item.steps is not None]
+    if len(known) < len(counted):
+        return None
+    if counted[0].method not in LOOKUP_METHODS:
+        return sum(steps for _, steps in known)
+    drafted = [(i.drafts + sum(i.accepted_per_position)) / (1.0 + accepted_per_draft) for i, _ in known]
+    missed = sum(max(steps - item.drafts, 0.0) for item, steps in known)
+    drafts = sum(item.drafts for item in counted)
+    return drafts * (1.0 + missed / sum(drafted)) if sum(drafted) else sum(steps for _, steps in known)
 
 
 def acceptance_of(counted: PooledAcceptance) -> Acceptance:

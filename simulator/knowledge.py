@@ -15,7 +15,7 @@ from simulator.closed_form import logged_kv_cache_tokens
 from simulator.deployment import Deployment
 from simulator.deployment.speculation import Speculation
 from simulator.facts import facts_predictor, observations_of, refuse_share_without_allreduce, usable_facts
-from simulator.posterior import Posterior, condition
+from simulator.posterior import Posterior, condition, conflict_error
 from simulator.system import System, build_system
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ class Knowledge(NamedTuple):
     agree: Callable[[Array], Array] | None  # what draws are moved to agree with, see `Posterior.draws`
     kv_cache_tokens: float | None
     notes: tuple[str, ...] = ()
+    conflict_error: float = 0.0  # what the facts show the model to be off by beyond its usual error, see eq. B2
 
     def split(self, coordinates: Array) -> "tuple[Array, StepResidual | None]":
         """Rows of coordinates as those of the parameters, and the log factors behind them."""
@@ -61,14 +62,44 @@ def knowledge_of(deployment: Deployment) -> Knowledge:
     """What the deployment file says, its facts included."""
     system = build_system(deployment)
     posterior, carried = posterior_of(system)
+    error = conflict_of_facts(system)
     return Knowledge(
         system,
         deployment.speculation,
         posterior,
         None if carried else baseline_predictor(system),
         logged_kv_cache_tokens(system) if deployment.measured_on is deployment else None,
-        carried,
+        carried + _conflict_note(error),
+        error,
     )
+
+
+def _conflict_note(error: float) -> tuple[str, ...]:
+    if not error:
+        return ()
+    return (
+        "the measured facts are further from the model than its parameters can be expected to reach: the speedup's"
+        f" interval holds a model error of {error:.0%} more. Check the facts and their units, then attention backend,"
+        " interconnect and graphs of the deployment file",
+    )
+
+
+def conflict_of_facts(system: System) -> float:
+    """What the facts show the model to be off by beyond what its priors allow; 0 mostly, and for another machine."""
+    origin = system.deployment.measured_on
+    if origin is not system.deployment:
+        measured = build_system(origin)
+        same = (measured.gpu, origin.engine.name, measured.shape.name)
+        return (
+            conflict_of_facts(measured)
+            if same == (system.gpu, system.deployment.engine.name, system.shape.name)
+            else 0.0
+        )
+    observations = [o for fact in usable_facts(system) for o in observations_of(fact)]
+    if not observations:
+        return 0.0
+    usual = float(system.priors.parameters(np.zeros((1, len(system.priors.priors)))).model_error.item())
+    return conflict_error(baseline_predictor(system), observations, len(system.priors.priors), usual)
 
 
 def posterior_of(system: System) -> tuple[Posterior, tuple[str, ...]]:

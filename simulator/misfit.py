@@ -28,10 +28,13 @@ class Misfit:
     def sentence(self) -> str:
         """All of it in one note."""
         by = "the priors allow" if self.from_priors else "the other loads leave"
+        inside = f"{self.num_inside} of {self.num_measurements} lie in the 90 % interval that {by} them"
+        if self.num_inside == self.num_measurements:
+            inside = f"each lies in the 90 % interval that {by} it, but not all of them together can"
         wider = "" if (self.widening or 0.0) < _WIDER else f", and intervals are {self.widening:.1f} times as wide"
         return (
-            f"the profile's measurements do not fit the model: {self.num_inside} of {self.num_measurements} lie in the"
-            f" 90 % interval that {by} them (farthest: {self.worst}, predicted {self.error:+.0%}); the model error is"
+            f"the profile's measurements do not fit the model: {inside} (farthest: {self.worst}, predicted"
+            f" {self.error:+.0%}); the model error is"
             f" taken as {self.found_error:.0%} instead of {self.usual_error:.0%}{wider}. Check attention backend,"
             " interconnect, AllReduce class and graphs of the deployment file, and that measurement"
         )

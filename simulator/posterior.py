@@ -19,6 +19,8 @@ _MAX_STEP = 1.5  # per iteration, in prior standard deviations: the model is not
 _RIDGE = 0.01  # two facts about one thing make the system singular
 _CORRECTIONS = 2  # of each draw: leaves about 1 % of a noise width in the reference case
 _DAMPING = 0.75  # full steps overshoot in turn along directions that the facts barely see
+_HALVINGS = 40
+_END = 3.09  # standard normal quantile at 99.9 %
 _CONVERGED = 0.02  # prior standard deviations: far below any posterior width
 
 
@@ -103,6 +105,34 @@ def condition(predict: Callable[[Array], Array], observations: list[Observation]
     covariance = np.linalg.inv(scaled.T @ scaled + np.eye(num_parameters))
     factor = np.linalg.cholesky(covariance)
     return Posterior(mode, factor, (target - at_mode) / noise, labels, at_mode, jacobian, noise)
+
+
+def conflict_error(
+    predict: Callable[[Array], Array], observations: list[Observation], num_parameters: int, usual: float
+) -> float:
+    """The least error of the model, beside its `usual` one, with which the priors allow the observations; 0 mostly.
+
+    The tau with (y - f(0))' (J J' + R + usual^2 + tau^2)^-1 (y - f(0)) = the 99.9 % point of chi^2 (docs/model.md, B2).
+    """
+    at_prior, jacobian = linearise(predict, np.zeros(num_parameters))
+    errors = np.array([o.value for o in observations]) - at_prior
+    covariance = jacobian @ jacobian.T + np.diag([o.noise**2 + usual**2 for o in observations])
+    variances, axes = np.linalg.eigh(covariance)
+    squared = (axes.T @ errors) ** 2
+    most = _allowed(len(errors))
+    low, high = 0.0, float(squared.sum() / most)  # of tau^2: at `high` the sum is below
+    if float(np.sum(squared / variances)) <= most:
+        return 0.0
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if float(np.sum(squared / (variances + middle))) > most else (low, middle)
+    return float(np.sqrt(high))
+
+
+def _allowed(count: int) -> float:
+    """The 99.9 % point of chi^2 with `count` degrees of freedom (Wilson and Hilferty, within 3 %)."""
+    part = 2.0 / (9.0 * count)
+    return float(count * (1.0 - part + _END * part**0.5) ** 3)
 
 
 def conditioned(prior: Posterior, predict: Callable[[Array], Array], observations: list[Observation]) -> Posterior:

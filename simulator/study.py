@@ -46,6 +46,7 @@ class Study:
     kv_cache_tokens: float | None = None  # the KV cache size that the baseline's engine logged, if told
     residual: "StepResidual | None" = None  # of every draw: what a profile's measurements add to the model
     point_residual: "StepResidual | None" = None
+    conflict_error: float = 0.0  # relative, beside the model's own error: what measured facts show
     speculation: Speculation | None = None  # with the acceptance that counts, where it is not the deployment's
     seed: int = 0
 
@@ -57,7 +58,8 @@ class Study:
     @cached_property
     def parameters(self) -> Parameters:
         """The drawn parameters."""
-        return self._with(self.system.priors.parameters(self.z), self.residual)
+        drawn = self._with(self.system.priors.parameters(self.z), self.residual)
+        return replace(drawn, model_error=np.hypot(drawn.model_error, self.conflict_error))
 
     @cached_property
     def point_parameters(self) -> Parameters:
@@ -124,6 +126,7 @@ def build_study(
         known.kv_cache_tokens,
         residual,
         point_residual,
+        known.conflict_error,
         known.speculation,
         seed,
     )

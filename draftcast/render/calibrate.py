@@ -47,6 +47,9 @@ def _headline(result: Mapping[str, Any], page: Page) -> None:
               for a in result["acceptance"]]  # fmt: skip
     if result["kv_cache_tokens"]:
         extras.append(f"KV cache of {counted(result['kv_cache_tokens'], 'token')}")
+    if result["allreduce_curve"]:
+        curve = result["allreduce_curve"]
+        extras.append(f"AllReduce times of {counted(curve['num_sizes'], 'size')} over {curve['num_gpus']} GPUs")
     if result["settings"]:
         extras.append(
             "fitted with " + ", ".join(f"{key} = {_setting(value)}" for key, value in result["settings"].items())

@@ -320,3 +320,17 @@ def test_a_cache_of_another_size_than_the_model_expects_is_noted() -> None:
     for tokens, strange in ((0.9 * held, False), (1.9 * held, False), (0.3 * held, True), (3.0 * held, True)):
         notes = chosen(cell(kv_cache_tokens=tokens)).notes
         assert any("the server logged a KV cache of" in note for note in notes) is strange
+
+
+def test_counters_with_a_draft_on_every_step_are_asked_about_where_the_lookup_needs_a_match() -> None:
+    def notes(drafts: float, version: str) -> str:
+        lookup = {"method": "ngram", "num_speculative_tokens": 3}
+        engine = {**BOX["engine"], "version": version}
+        counts = AcceptanceCounts(drafts, (600.0, 360.0, 200.0), 3.0 * drafts, 1000.0, 12.0)
+        one = cell(num_speculative_tokens=3, method=None, acceptance=counts)
+        deployment = load_deployment({**BOX, "speculation": lookup, "engine": engine})
+        return " ".join(chosen(one, deployment=deployment).notes)
+
+    assert "is it a run of ngram?" in notes(1000.0, "0.16.0")
+    assert "is it a run" not in notes(700.0, "0.16.0")
+    assert "is it a run" not in notes(1000.0, "0.32.0")  # runner V2 drafts on every step

@@ -457,3 +457,37 @@ def test_a_higher_rate_never_lowers_survival(one: float, other: float, at_k: int
 def test_draws_of_many_requests_are_near_the_input(values: list[float]) -> None:
     draws = stated({"per_position": values, "num_requests": 10**6}, k_max=len(values))
     assert draws.survival.mean(axis=0) == pytest.approx(values, abs=5e-3)
+
+
+def test_a_lookup_counted_at_one_length_drafts_less_often_when_drafts_are_longer() -> None:
+    # odds(p_k) = odds(p_5) (1 + a_5) / (1 + a_k): eq. L1. The counters' share is theirs at k = 5.
+    found = ask({"method": "ngram", "num_speculative_tokens": 5, "acceptance": {"counters": COUNTERS}}, k_max=8)
+    odds = [own.median_draft_probability / (1.0 - own.median_draft_probability) for own in found.by_length]
+    accepted = [float(own.median_survival.sum()) for own in found.by_length]
+    assert found.by_length[4].median_draft_probability == pytest.approx(1242 / 3675)
+    assert [o * (1.0 + a) for o, a in zip(odds, accepted, strict=True)] == pytest.approx(
+        [odds[4] * (1 + 2462 / 1242)] * 8
+    )
+    assert [own.survival.shape[1] for own in found.by_length] == list(range(1, 9))
+
+
+def test_a_share_belongs_to_the_length_it_was_stated_at() -> None:
+    scalar = {"mean_length": 2.5, "measured_at_k": 3, "draft_probability": 0.4}
+    held = {"conditional": [0.5], "draft_probability": 0.4}
+    counted = {"conditional": [0.5] * 6, "draft_probability": 0.4}
+    for stated, length in ((scalar, 3), (held, 5), (counted, 6)):
+        found = ask({"method": "ngram", "num_speculative_tokens": 5, "acceptance": stated}, k_max=2)
+        wider = ask({"method": "ngram", "num_speculative_tokens": 5, "acceptance": stated}, k_max=8)
+        assert wider.for_length(length).median_draft_probability == pytest.approx(0.4)
+        assert found.for_length(2).median_draft_probability == pytest.approx(
+            wider.for_length(2).median_draft_probability
+        )
+        assert found.for_length(2).median_draft_probability > 0.4
+
+
+def test_the_priors_share_is_that_of_drafts_of_five_and_says_its_own_length() -> None:
+    found = ask({"method": "ngram"}, k_max=8)
+    alone = ask({"method": "ngram"}, k_max=5)
+    assert found.for_length(5).median_draft_probability == pytest.approx(alone.median_draft_probability)
+    assert "at k = 3" in found.for_length(3).source
+    assert found.for_length(1).median_draft_probability > found.for_length(8).median_draft_probability

@@ -257,6 +257,17 @@ def test_counts_of_several_draft_lengths_are_pooled_by_position() -> None:
     assert pooled([one, replace(three, steps=None)]).steps is None
 
 
+def test_lookup_counts_of_several_draft_lengths_are_pooled_at_the_longest() -> None:
+    # 900 steps without a draft, and 300 tokens of drafted steps: as 100 drafts of three that accept 2 each, or, in
+    # another run, as 150 drafts of one that all are accepted.
+    three = PooledAcceptance("ngram", 3, 100.0, (100.0, 60.0, 40.0), 1000.0, 5.0)
+    one = PooledAcceptance("ngram", 1, 150.0, (150.0,), 1050.0, 5.0)
+    both = pooled([one, three])
+    assert sum(both.accepted_per_position) / both.drafts == pytest.approx(2.0)
+    assert both.drafts / (both.steps or 0.0) == pytest.approx(0.1)
+    assert pooled([three]).steps == pytest.approx(1000.0)
+
+
 def test_the_measured_curve_replaces_the_table_and_its_priors() -> None:
     curve = MeasuredCurve((1024.0, 1048576.0), (30e-6, 300e-6), 2, "nccl.txt")
     with_curve = study(box(), profile_of(box(), curve=curve))

@@ -169,14 +169,14 @@ def test_tokens_per_step_are_the_bonus_token_and_the_survivals() -> None:
 
 
 def test_drafts_on_some_steps_only_count_by_their_share() -> None:
-    sometimes = {"method": "ngram", "acceptance": {"conditional": [0.5], "draft_probability": 0.2}}
+    sometimes = {"method": "ngram", "acceptance": {"conditional": [0.5, 0.5], "draft_probability": 0.2}}
     found = point({**TINY, "speculation": sometimes}, 2, 1)
     assert found.speculative.tokens_per_step[0, 0] == pytest.approx(1 + 0.2 * (0.5 + 0.25))
 
 
 def test_a_step_of_one_user_is_the_mixture_of_drafted_and_undrafted_steps() -> None:
     def step_s(share: float) -> float:
-        lookup = {"method": "ngram", "acceptance": {"conditional": [0.5], "draft_probability": share}}
+        lookup = {"method": "ngram", "acceptance": {"conditional": [0.5] * 4, "draft_probability": share}}
         return float(point({**MOE, "speculation": lookup}, 4, 1).speculative.step_s[0, 0])
 
     never, always = step_s(0.0), step_s(1.0)
@@ -187,7 +187,7 @@ def test_a_step_of_one_user_is_the_mixture_of_drafted_and_undrafted_steps() -> N
 def test_a_row_that_drafts_alone_replays_the_full_graph_that_a_mixed_batch_loses() -> None:
     # Full graphs hold rows of k + 1 tokens: with a draft on every step the n-gram engine is as uniform as any other.
     def overhead_s(share: float, users: int) -> float:
-        lookup = {"method": "ngram", "acceptance": {"conditional": [0.5], "draft_probability": share}}
+        lookup = {"method": "ngram", "acceptance": {"conditional": [0.5] * 4, "draft_probability": share}}
         return float(point({**MOE, "speculation": lookup}, 4, users).speculative.parts_s["speculation_overhead"][0, 0])
 
     assert overhead_s(1.0, 1) == pytest.approx(overhead_s(1.0, 8))

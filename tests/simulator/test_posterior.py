@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from simulator.closed_form import Cell
 from simulator.deployment import load_deployment
 from simulator.explain import conflict_notes
-from simulator.posterior import Observation, Posterior, condition
+from simulator.knowledge import conflict_of_facts
+from simulator.posterior import Observation, Posterior, condition, conflict_error
 from simulator.predict import predict
 from simulator.study import Study, build_study
 
@@ -208,6 +209,42 @@ def test_facts_far_from_the_priors_give_a_note_that_names_what_they_move() -> No
     notes = " ".join(conflict_notes(study({"concurrency": 1, "tpot_ms": prior * 6e3})))
     assert "the measured facts move" in notes
     assert "kernel_floor_us" in notes
+
+
+def test_the_error_that_one_far_fact_shows_by_hand() -> None:
+    # One parameter of slope 0.2, noise 0.01, usual error 0.05: 3.3 spreads are 99.9 % of a normal, the rest is tau.
+    observation = [Observation("far", 2.0, 0.01)]
+    found = conflict_error(linear(np.array([[0.2]]), np.zeros(1)), observation, 1, 0.05)
+    assert found == pytest.approx(np.sqrt((2.0 / 3.29) ** 2 - 0.2**2 - 0.01**2 - 0.05**2), rel=0.03)
+
+
+@given(st.floats(-3, 3), st.floats(1, 5), st.integers(1, 6))
+def test_facts_further_away_never_show_a_smaller_error(error: float, factor: float, count: int) -> None:
+    model = linear(np.full((count, 1), 0.2), np.zeros(count))
+    tau = [conflict_error(model, [Observation("x", e, 0.01)] * count, 1, 0.05) for e in (error, error * factor)]
+    assert tau[1] >= tau[0] - 1e-9
+    assert (tau[0] == 0.0) == (conflict_error(model, [Observation("x", -error, 0.01)] * count, 1, 0.05) == 0.0)
+
+
+def test_a_fact_ten_times_too_large_widens_the_speedup_and_is_said() -> None:
+    prior = float(tpot_s(study(), point=True)[0]) * 1e3
+
+    def told(factor: float) -> tuple[float, str]:
+        deployment = load_deployment({**BOX, "measured": [{"concurrency": 1, "tpot_ms": prior * factor}]})
+        found = predict(deployment, num_draws=1000)
+        return float(np.log(found.speedup["p95"] / found.speedup["p05"])), " ".join(found.notes)
+
+    (near, quiet), (far, loud) = told(1.2), told(10.0)
+    assert far > 2.0 * near
+    assert "a model error of" in loud
+    assert "a model error of" not in quiet
+
+
+def test_facts_of_another_machine_say_nothing_of_the_error_here() -> None:
+    tables = {**BOX, "measured": [{"concurrency": 1, "tpot_ms": 900.0}]}
+    here, there = load_deployment(tables), load_deployment(tables, ["hardware.gpu=h200"])
+    assert conflict_of_facts(build_study(here, k_max=3, num_draws=10).system) > 0.3
+    assert build_study(there, k_max=3, num_draws=10).conflict_error == 0.0
 
 
 def test_logged_cache_size_sets_the_capacity_of_both_arms() -> None:

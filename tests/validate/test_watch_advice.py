@@ -1,13 +1,11 @@
-"""The comparison behind a watch: how the share of drafted steps follows the length, and what the intervals hold."""
+"""The comparison behind a watch: lengths against each other, and what the intervals hold."""
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from calibration.records import AcceptanceCounts
 from simulator.deployment import load_deployment
-from validate.watch.advice import Asked, UnknownError, acceptance_now, advice_for, deployed_length, shares_by_length
+from validate.watch.advice import Asked, UnknownError, acceptance_now, advice_for, deployed_length
 from validate.watch.traffic import Traffic
 
 NGRAM = {
@@ -32,25 +30,6 @@ def traffic(**changes):
 
 def advice(deployment=NGRAM, asked=None, **changes):
     return advice_for(load_deployment(deployment), traffic(**changes), asked or Asked(None, 400))
-
-
-def test_longer_drafts_are_fewer_as_was_measured_on_a_real_server():
-    """vLLM 0.32.0, the same load at k = 5 and, after a restart, at k = 8: drafts on 59.2 % and 49.9 % of the steps."""
-    survival = np.full((1, 8), 0.9350)
-    found = shares_by_length(survival, np.array([[0.5920]]), 5)
-    assert found[0, 4] == pytest.approx(0.5920)
-    assert found[0, 7] == pytest.approx(0.4988, abs=0.01)
-
-
-@given(st.lists(st.floats(0, 1), min_size=1, max_size=8), st.floats(0, 1), st.data())
-def test_tokens_of_drafted_steps_over_steps_without_a_draft_stay(conditional, share, data):
-    survival = np.cumprod(np.array([conditional]), axis=1)
-    deployed = data.draw(st.integers(1, len(conditional)))
-    found = shares_by_length(survival, np.array([[share]]), deployed)
-    per_draft = 1.0 + np.cumsum(survival, axis=1)
-    assert found[0, deployed - 1] == pytest.approx(share)
-    assert found * (1 - share) * per_draft == pytest.approx((1 - found) * share * per_draft[0, deployed - 1])
-    assert np.all(np.diff(found) <= 1e-12)
 
 
 def test_the_deployed_length_is_exactly_as_good_as_itself_and_gains_are_chained():

@@ -14,7 +14,7 @@ from hwmodel.parameters import fitted_values
 from hwmodel.units import MS
 from simulator.anchor import DraftedFact
 from simulator.answers import INTERVAL, draft_length, method_findings, scheduled_length
-from simulator.closed_form import Cell, Grid, acceptance_arrays, evaluate
+from simulator.closed_form import Cell
 from simulator.decision import score
 from simulator.deployment import Deployment
 from simulator.deployment.speculation import LOOKUP_METHODS, MAX_DRAFT_TOKENS, Acceptance
@@ -98,7 +98,7 @@ def advice_for(deployment: Deployment, traffic: Traffic, asked: Asked) -> Advice
     )
     lengths = tuple(k for k in lengths if k in (0, deployed) or not _refused(study, k))
     cells = [Cell(k, load) for k in lengths for load in changed.workload.concurrency]
-    point, grid = (_grid(study, cells, deployed, point=point) for point in (True, False))
+    point, grid = (study.grid(cells, point=point) for point in (True, False))
     speedup = grid.speedup * _model_error(study, cells, deployed)
     scores = score(changed, cells, grid.baseline, grid.speculative, speedup, (point.baseline, point.speculative))
     usable = {k for i, k in enumerate(scores.lengths) if scores.allowed[i].all()} | {deployed}
@@ -232,27 +232,6 @@ def _drafted(traffic: Traffic, deployed: int) -> DraftedFact | None:
         tpot_s=traffic.tpot_s,
         relative_noise=max(traffic.relative_noise, _MIN_NOISE),
     )
-
-
-def _grid(study: Study, cells: Sequence[Cell], deployed: int, *, point: bool) -> Grid:
-    """Both arms over the cells, as `Study.grid`; how often a lookup finds a draft follows the length (eq. W3)."""
-    survival, share = acceptance_arrays(study.acceptance, point=point)
-    if deployed and study.system.method in LOOKUP_METHODS and not study.acceptance.by_length:
-        share = shares_by_length(survival, share, deployed)
-    parameters = study.point_parameters if point else study.parameters
-    return evaluate(study.system, parameters, cells, survival, share, study.kv_cache_tokens)
-
-
-def shares_by_length(survival: Array, share: Array, deployed: int) -> Array:
-    """Share of steps with a draft at every length, `(num_draws, k_max)`, from that at the deployed one.
-
-    Text is either such that a lookup finds a draft or not, whatever k is: the tokens of drafted steps and the steps
-    without a draft stay, so odds(p_k) = odds(p_d) (1 + a_d) / (1 + a_k) with a_k accepted tokens of a draft of k.
-    """
-    accepted = np.cumsum(survival, axis=1)
-    at_deployed = accepted[:, [deployed - 1]]
-    drafted = share * (1.0 + at_deployed) / (1.0 + accepted)
-    return np.asarray(drafted / (drafted + 1.0 - share))
 
 
 def _model_error(study: Study, cells: Sequence[Cell], deployed: int) -> Array:

@@ -12,6 +12,7 @@ from calibration.readers.files import sha256_of
 from calibration.replay.recording import Ints, Recording
 from calibration.replay.sources.answers import Answer, BadRecordError, Prompt, named, token_ids
 from calibration.replay.sources.records import answers_in
+from calibration.replay.sources.responses import is_event, is_partial_event
 from calibration.replay.sources.streams import Stream, is_chunk
 from calibration.replay.sources.texts import Tokenizer
 from hwmodel.errors import InputError
@@ -138,7 +139,7 @@ class Reading:
         for record in _records(line, number, file):
             if is_chunk(record):
                 streams.add(record)
-            else:
+            elif not is_partial_event(record):
                 found += [*streams.close(), *self._answers(record)]
         return found
 
@@ -150,6 +151,8 @@ class Reading:
             raise BadRecordError(f"an event holds {short(data)}, allowed: a JSON object or {_DONE}")
         if "choices" in record:
             streams.add(record)
+        elif is_event(record):
+            return [] if is_partial_event(record) else self._answers(record)
         elif record.get("error"):
             self.failed_requests += 1
         return []

@@ -20,6 +20,7 @@ from calibration.replay.sources.answers import (
     sampling_of,
     token_ids,
 )
+from calibration.replay.sources.responses import as_chat
 from calibration.replay.sources.streams import is_chunk, streamed
 from simulator.deployment.keys import short
 
@@ -64,7 +65,7 @@ def _answers_in(record: Any) -> list[Answer]:
 
 def _objects(record: Mapping[str, Any], depth: int = _SEARCHED_DEPTH) -> Iterator[Mapping[str, Any]]:
     """The object itself and those inside it, outer ones first; a text that holds an object counts as one."""
-    yield record
+    yield as_chat(record)
     inner = [_parsed(value) for value in record.values()] if depth else []
     for value in inner:
         if isinstance(value, Mapping):

@@ -389,3 +389,48 @@ def test_a_broken_tokenizer_file_is_one_line(tmp_path: Path, content: bytes) -> 
         FileTokenizer(str(path))
     with pytest.raises(InputError, match="--tokenizer: cannot read"):
         FileTokenizer(str(tmp_path / "absent.json"))
+
+
+RESPONSE = {
+    "id": "resp_1",
+    "object": "response",
+    "output": [
+        {"type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": "think "}]},
+        {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "hello "}]},
+        {"type": "function_call", "name": "look", "arguments": "{}"},
+    ],
+    "usage": {"output_tokens": 7},
+}
+ASKED = {
+    "model": "m",
+    "instructions": "be short",
+    "input": [{"role": "user", "content": [{"type": "input_text", "text": "hi"}]}, {"type": "reasoning"}],
+}
+
+
+def test_the_responses_api_is_read_with_its_reasoning_calls_and_prompt() -> None:
+    found = answers_in({"request": ASKED, "response": RESPONSE})
+    assert [(one.text, one.counted_tokens) for one in found] == [("think hello look{}", 7)]
+    assert [(m["role"], m["content"]) for m in found[0].prompt.messages or ()] == [
+        ("system", "be short"),
+        ("user", "hi"),
+    ]
+
+
+@pytest.mark.parametrize("prefix", ["data: ", ""])
+def test_a_stream_of_the_responses_api_counts_once_by_its_closing_event(tmp_path: Path, prefix: str) -> None:
+    whole = {**RESPONSE, "output": [{"type": "message", "content": [{"type": "output_text", "text": "a b c d e"}]}]}
+    events = [
+        {"type": "response.created", "response": {**RESPONSE, "output": []}},
+        {"type": "response.output_text.delta", "delta": "a b "},
+        {"type": "response.completed", "response": whole},
+    ]
+    path = tmp_path / "stream.log"
+    path.write_text("".join(f"event: {event['type']}\n{prefix}{json.dumps(event)}\n\n" for event in events))
+    reading = Reading(tokenizer=Letters())
+    assert [len(one.output) for one in reading.recordings([str(path)])] == [9]
+    assert not any("failed" in note for note in reading.notes())
+
+
+def test_a_record_with_input_and_output_as_texts_is_no_response_of_that_api() -> None:
+    assert [one.text for one in answers_in({"input": "hi", "output": "there"})] == ["there"]
