@@ -56,7 +56,7 @@ def arguments(view: str, folder: Path) -> list[str]:
         "validate": [str(deployment), "--run", str(run), *few],
         "backtest": [str(table)],
         "report": [str(deployment), "-k", "0-3", *few],
-        "options": [str(deployment), "-c", "1,8", *few],
+        "options": [str(deployment), "-c", "1,8", "--set", "restart.outage_min=10", *few],
     }
     return [view, *asked[view]]
 
