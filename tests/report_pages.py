@@ -54,9 +54,9 @@ def arguments(view: str, folder: Path) -> list[str]:
         "simulate": [str(deployment), "--arrivals", "closed:4", "--requests", "40"],
         "calibrate": [str(deployment), *few],
         "validate": [str(deployment), "--run", str(run), *few],
-        "options": [str(deployment), *few],
         "backtest": [str(table)],
         "report": [str(deployment), "-k", "0-3", *few],
+        "options": [str(deployment), "-c", "1,8", "--set", "restart.outage_min=10", *few],
     }
     return [view, *asked[view]]
 

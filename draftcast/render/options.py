@@ -54,11 +54,11 @@ def _first_step(result: Mapping[str, Any]) -> list[str]:
     needs = [*option["needs"], *(_best(option)["needs"] if option["with_best_drafter"] else [])]
     takes = f"it takes {'; '.join(dict.fromkeys(need['text'] for need in needs))}"
     own = result["inputs"]["deployment"]
-    changes = [change for change in said["changes"] if _changes_something(own, change)]
+    changes = [change for change in said["changes"] if changes_something(own, change)]
     return [takes, *([f"in the file, or as --set: {', '.join(changes)}"] if changes else [])]
 
 
-def _changes_something(deployment: Mapping[str, Any], change: str) -> bool:
+def changes_something(deployment: Mapping[str, Any], change: str) -> bool:
     """Whether the deployment says something else than this override; nothing and empty are the same."""
     key, _, value = change.partition("=")
     table, _, name = key.partition(".")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from click.testing import Result
 
-from draftcast.render.options import _changes_something
+from draftcast.render.options import changes_something
 
 Run = Callable[..., Result]
 FEW = ("--draws", 100, "-c", "1,16")
@@ -148,11 +148,11 @@ def test_below_the_first_sentence_stands_how_to_do_it(run: Run, dense: Path) -> 
 def test_overrides_that_change_nothing_are_not_shown() -> None:
     own = {"engine": {"tensor_parallel_size": 8, "expert_parallel": False}, "hardware": {"topology": "x"}}
     said = ("engine.tensor_parallel_size=8", "engine.expert_parallel=false", "model.weights_gb=")
-    assert not any(_changes_something(own, change) for change in said)
+    assert not any(changes_something(own, change) for change in said)
     other = (
         "engine.tensor_parallel_size=4",
         "engine.expert_parallel=true",
         "hardware.topology=",
         "engine.version=0.33.0",
     )
-    assert all(_changes_something(own, change) for change in other)
+    assert all(changes_something(own, change) for change in other)
