@@ -112,7 +112,7 @@ def conflict_error(
 ) -> float:
     """The least error of the model, beside its `usual` one, with which the priors allow the observations; 0 mostly.
 
-    The tau with (y - f(0))' (J J' + R + usual^2 + tau^2)^-1 (y - f(0)) = the 99.9 % point of chi^2 (docs/model.md, B2).
+    The tau with (y - f(0))' (J J' + R + usual^2 + tau^2)^-1 (y - f(0)) = chi^2 at 99.9 % (docs/model.md, eq. B2).
     """
     at_prior, jacobian = linearise(predict, np.zeros(num_parameters))
     errors = np.array([o.value for o in observations]) - at_prior
