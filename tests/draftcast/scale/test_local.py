@@ -156,3 +156,16 @@ def test_jobs_takes_a_count(run: Run, reference_case: Path) -> None:
     result = run("whatif", reference_case, "--vary", "workload.input_tokens=1", "--jobs", 0)
     assert result.exit_code == 2
     assert "0 is not in the range" in result.stderr
+
+
+def test_simulate_is_the_same_bit_for_bit_in_any_number_of_processes(run: Run, small: Path) -> None:
+    question = ("simulate", small, "--requests", 60, "--runs", 4, "--draws", 5, "--json")
+    one, two = (run(*question, "--jobs", jobs) for jobs in (1, 2))
+    assert one.exit_code == two.exit_code == 0
+    assert one.stdout == two.stdout
+    assert json.loads(one.stdout)["runs"]["done"] == 4
+
+
+def test_the_page_says_how_much_the_speedup_depends_on_the_seed(run: Run, small: Path) -> None:
+    page = run("simulate", small, "--requests", 60, "--runs", 3).stdout
+    assert "in the median of 3 of 3 runs" in page
