@@ -7,6 +7,7 @@ from typing import Protocol
 
 from draftcast.scale.chunks import Answer, Chunk, outcomes_of, run_chunk, singles
 from hwmodel.errors import InputError
+from simulator.deployment.keys import short
 from simulator.sweeps import INTERRUPTED, Outcome, Swept, Tell
 
 _POLL_S = 1.0  # between two looks at whether the workers are still there
@@ -14,13 +15,17 @@ DIED = "the process that computed it ended without an answer, alone and twice (k
 
 
 class LostError(Exception):
-    """The workers are gone for good; what is done is kept."""
+    """No further answer will come or count, for the reason given; what is done is kept."""
 
 
 class Backend(Protocol):
-    """Where chunks run. `died` are the errors of a future whose process ended; it may have taken others along."""
+    """Where chunks run. `died` are the errors of a future whose process ended; it may have taken others along.
+
+    `lost` are those of one that will never be answered.
+    """
 
     died: tuple[type[BaseException], ...]
+    lost: tuple[type[BaseException], ...]
 
     def executor(self) -> Executor:
         """An executor that works: a new one where the last one is broken."""
@@ -44,6 +49,8 @@ def drive(backend: Backend, work: Iterable[Chunk], outcomes: list[Outcome | None
     except KeyboardInterrupt:
         return Swept(outcomes, INTERRUPTED)
     except LostError as error:
+        if all(outcome is None for outcome in outcomes):
+            raise InputError(str(error)) from error
         return Swept(outcomes, str(error))
     finally:
         backend.close()
@@ -89,13 +96,16 @@ class _Board:
             answer = future.result()
         except self._backend.died:
             return False
-        except (ModuleNotFoundError, AttributeError) as error:  # of unpickling `run_chunk`
-            raise InputError(
-                f"a worker cannot run draftcast ({error}); allowed: workers with draftcast {chunk.program} installed"
+        except self._backend.lost as error:
+            raise LostError("the workers dropped what they had been given (was their scheduler stopped?)") from error
+        except Exception as error:  # a cell's own faults are outcomes: this is of sending and unpacking
+            raise LostError(
+                f"a worker cannot run draftcast ({type(error).__name__}: {short(str(error))}); "
+                f"allowed: scheduler and workers with draftcast {chunk.program} installed"
             ) from error
         if answer.outcomes is None:
-            raise InputError(
-                f"a worker runs draftcast {answer.program}, this is {chunk.program}; allowed: the same on both sides"
+            raise LostError(
+                f"a worker has draftcast {answer.program}, here is {chunk.program}; allowed: the same on both sides"
             )
         self._record(chunk, outcomes_of(answer))
         return True

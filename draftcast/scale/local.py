@@ -89,6 +89,7 @@ class _Pool:
     """Processes started afresh (never forked from a process that has threads), and anew after one was killed."""
 
     died: tuple[type[BaseException], ...] = (BrokenProcessPool,)
+    lost: tuple[type[BaseException], ...] = ()
 
     def __init__(self, jobs: int) -> None:
         self.jobs = jobs
