@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, Executor
 from typing import Any
 
+import click
+
 from draftcast.scale.chunks import chunks
 from draftcast.scale.drive import LostError, drive
 from hwmodel.errors import InputError
@@ -48,6 +50,7 @@ class _Link:
             ) from error
         self.died: tuple[type[BaseException], ...] = (distributed.KilledWorker,)
         self._lost_since: float | None = None
+        self._said = False
         self.lost: tuple[type[BaseException], ...] = (CancelledError, asyncio.CancelledError)
         self._threads, self._count_again_s = 0, 0.0
         self._client: Any = _connected(address)
@@ -74,6 +77,9 @@ class _Link:
         """`LostError` where the scheduler has been away for too long."""
         if self._client.status == "running":
             self._lost_since = None
+            if not self.threads() and not self._said:
+                self._said = True
+                click.echo("note: the Dask cluster has no worker yet; waiting for one", err=True)
             return
         self._lost_since = self._lost_since or time.monotonic()
         if self._client.status == "closed" or time.monotonic() - self._lost_since > LOST_S:
