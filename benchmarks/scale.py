@@ -66,7 +66,7 @@ def main() -> None:
             import distributed
 
             local: Any = distributed.LocalCluster  # untyped
-            cluster = local(n_workers=usable_cpus(), threads_per_worker=1, dashboard_address=None)
+            cluster = local(n_workers=usable_cpus(), threads_per_worker=1, dashboard_address=":0")
             address = stack.enter_context(cluster).scheduler_address
         compare("whatif", lambda sweep: whatif(deployment, vary, sweep=sweep), asked.side**2, address)
         runs = partial(simulate, deployment, num_requests=400, num_runs=asked.runs)

@@ -33,7 +33,7 @@ def cluster() -> Iterator[Any]:
     os.environ["PYTHONPATH"] = f"{TESTS}{os.pathsep}{TESTS.parent}"  # of the workers, as if it were installed there
     try:
         with distributed.LocalCluster(
-            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None, host="127.0.0.1"
+            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0", host="127.0.0.1"
         ) as started:
             yield started
     finally:
@@ -112,7 +112,7 @@ def test_ctrl_c_keeps_what_the_cluster_has_done_and_leaves_the_cluster(cluster: 
 def test_a_scheduler_that_ends_leaves_what_was_done() -> None:
     distributed = pytest.importorskip("distributed", reason=NEEDED)
     with distributed.LocalCluster(
-        n_workers=1, threads_per_worker=1, processes=True, dashboard_address=None, host="127.0.0.1"
+        n_workers=1, threads_per_worker=1, processes=True, dashboard_address=":0", host="127.0.0.1"
     ) as short_lived:
         ended = threading.Event()
 
