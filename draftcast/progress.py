@@ -64,8 +64,9 @@ class Progress:
 class RowProgress:
     """Called with the rows done and those in all; prints now and then how long the rest will take, on a terminal."""
 
-    def __init__(self) -> None:
-        """The clock starts now."""
+    def __init__(self, what: str = "rows") -> None:
+        """The clock starts now; `what` is counted."""
+        self._what = what
         self._line = _Line()
         self._start = time.monotonic()
 
@@ -74,7 +75,7 @@ class RowProgress:
         if not self._line.terminal or not self._line.is_due() or not done:
             return
         left_s = (time.monotonic() - self._start) / done * (total - done)
-        self._line.write(f"{done:,} of {total:,} rows, about {duration(left_s)} left")
+        self._line.write(f"{done:,} of {total:,} {self._what}, about {duration(left_s)} left")
 
     def close(self) -> None:
         """Ends the line on a terminal."""

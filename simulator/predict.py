@@ -2,7 +2,9 @@
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import product
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -27,6 +29,7 @@ from simulator.deployment import Deployment, apply_overrides, with_method
 from simulator.results import ArmPoint, JsonObject, Prediction, WhatIf, WhatIfRow
 from simulator.study import DEFAULT_DRAWS, Study, build_study
 from simulator.summary import quantiles, share_above
+from simulator.sweeps import INTERRUPTED, Sweep, in_this_process
 
 Array = NDArray[np.float64]
 
@@ -109,27 +112,28 @@ def whatif(
     num_draws: int = DEFAULT_DRAWS,
     seed: int = 0,
     progress: Callable[[int, int], None] | None = None,
+    sweep: Sweep = in_this_process,
 ) -> WhatIf:
     """Every combination of the varied keys; one that cannot be built has an `error` and does not stop the rest.
 
-    `progress` is called with the rows done and those in all, after each.
+    `progress` is called with the rows done and those in all; `sweep` runs the rows, here or elsewhere. A row whose
+    computation failed twice has a `failed_reason`; a sweep that was stopped gives the rows that were done.
     """
     if not vary:
         raise InputError("whatif: got nothing to vary; allowed: one or more KEY=V1,V2")
-    combinations = list(product(*vary.values()))
-    if len(combinations) > _MAX_VARIANTS:
-        raise InputError(f"whatif: got {len(combinations)} combinations, allowed at most {_MAX_VARIANTS}")
-    rows = []
-    for values in combinations:
-        named = dict(zip(vary, values, strict=True))
-        try:
-            varied = apply_overrides(deployment, [f"{key}={_toml(value)}" for key, value in named.items()])
-            rows.append(WhatIfRow(named, predict(varied, num_draws=num_draws, seed=seed)))
-        except DraftcastError as error:
-            rows.append(WhatIfRow(named, None, str(error)))
-        if progress is not None:
-            progress(len(rows), len(combinations))
-    if all(row.prediction is None for row in rows):
+    count = prod(len(values) for values in vary.values())
+    if count > _MAX_VARIANTS:
+        raise InputError(f"whatif: got {count} combinations, allowed at most {_MAX_VARIANTS}")
+    combinations = [dict(zip(vary, values, strict=True)) for values in product(*vary.values())]
+    swept = sweep(partial(_row, deployment, num_draws, seed), combinations, progress)
+    if not swept.done and swept.stopped == INTERRUPTED:
+        raise KeyboardInterrupt
+    rows = [
+        outcome.value if outcome.failed_reason is None else WhatIfRow(named, None, failed_reason=outcome.failed_reason)
+        for named, outcome in zip(combinations, swept.outcomes, strict=True)
+        if outcome is not None
+    ]
+    if swept.stopped is None and all(row.error is not None for row in rows):
         raise InputError(f"whatif: no variant can be built; the first: {rows[0].error}")
     inputs = {
         "deployment": deployment.to_dict(),
@@ -137,7 +141,16 @@ def whatif(
         "num_draws": num_draws,
         "seed": seed,
     }
-    return WhatIf(inputs, tuple(rows), _misfit_notes(deployment, rows))
+    return WhatIf(inputs, tuple(rows), _misfit_notes(deployment, rows), len(combinations), swept.stopped)
+
+
+def _row(deployment: Deployment, num_draws: int, seed: int, named: JsonObject) -> WhatIfRow:
+    """One combination: the prediction of the deployment with these keys."""
+    try:
+        varied = apply_overrides(deployment, [f"{key}={_toml(value)}" for key, value in named.items()])
+        return WhatIfRow(named, predict(varied, num_draws=num_draws, seed=seed))
+    except DraftcastError as error:
+        return WhatIfRow(named, None, str(error))
 
 
 def _misfit_notes(deployment: Deployment, rows: Sequence[WhatIfRow]) -> tuple[str, ...]:

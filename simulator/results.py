@@ -140,14 +140,20 @@ class Choice(NamedTuple):
 
 
 class WhatIfRow(NamedTuple):
-    """One variant of the deployment; `error` instead of figures where it cannot be built."""
+    """One variant of the deployment; `error` instead of figures where it cannot be built.
+
+    `failed_reason` instead where it may well be possible, but its computation failed.
+    """
 
     vary: JsonObject
     prediction: Prediction | None
     error: str | None = None
+    failed_reason: str | None = None
 
     def to_dict(self) -> JsonObject:
         """The row as JSON."""
+        if self.failed_reason is not None:
+            return {"vary": self.vary, "failed_reason": self.failed_reason}
         if self.prediction is None:
             return {"vary": self.vary, "error": self.error}
         full = self.prediction.to_dict()
@@ -156,12 +162,22 @@ class WhatIfRow(NamedTuple):
 
 
 class WhatIf(NamedTuple):
-    """Variants of one deployment side by side."""
+    """Variants of one deployment side by side; fewer than `rows_total` where the sweep was `stopped`, and by what."""
 
     inputs: JsonObject
     rows: tuple[WhatIfRow, ...]
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...]
+    rows_total: int
+    stopped: str | None = None
 
     def to_dict(self) -> JsonObject:
         """The JSON object of `draftcast whatif --json`."""
-        return {"inputs": self.inputs, "rows": [row.to_dict() for row in self.rows], "notes": list(self.notes)}
+        return {
+            "inputs": self.inputs,
+            "rows": [row.to_dict() for row in self.rows],
+            "rows_done": len(self.rows),
+            "rows_total": self.rows_total,
+            "complete": self.stopped is None,
+            "stopped_reason": self.stopped,
+            "notes": list(self.notes),
+        }

@@ -7,6 +7,7 @@ import click
 from draftcast.options import Request, deployment_options, draft_length_option, method_option
 from draftcast.output import show
 from draftcast.report_options import report_options
+from draftcast.scale.options import Sweeper, sweep_options
 from draftcast.start import INTERRUPTED_EXIT_CODE
 
 _DRAWS = click.option(
@@ -21,6 +22,16 @@ _DRAWS = click.option(
 
 @click.command("simulate")
 @report_options
+@sweep_options
+@click.option(
+    "--runs",
+    "num_runs",
+    type=click.IntRange(1, 100_000),
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="Repeat with N seeds, from --seed on.",
+)
 @click.option(
     "--arrivals",
     metavar="SPEC",
@@ -42,6 +53,7 @@ def command(
     context: click.Context,
     /,
     request: Request,
+    sweep: Sweeper,
     num_speculative_tokens: int | None,
     method: str | None,
     **options: str | int | bool | None,
@@ -49,13 +61,14 @@ def command(
     """A serving run of both arms, request by request.
 
     Arrivals, queue, chunked prefill, KV blocks, preemption and every draft are simulated; both arms get the same
-    requests. DEPLOYMENT is a TOML file, or a launch.
+    requests. DEPLOYMENT is a TOML file, or a launch. --runs and --draws repeat the run, in several processes where that
+    pays off.
     """
-    from draftcast.progress import Progress
+    from draftcast.progress import Progress, RowProgress
     from simulator.serving.clients import parse_outage
     from simulator.serving.run import Outputs, simulate
 
-    progress = Progress()
+    progress, repeats = Progress(), RowProgress("repeats")
     outage, records, trace = (_text(options.pop(name)) for name in ("outage", "records", "trace"))
     result = simulate(
         request.load(method),
@@ -63,11 +76,14 @@ def command(
         seed=request.seed,
         num_draws=request.num_draws,
         outage=None if outage is None else parse_outage(outage),
-        outputs=Outputs(records, trace, progress, (request.source,)),
+        outputs=Outputs(records, trace, progress, (request.source,), repeats),
+        sweep=sweep,
         **options,  # type: ignore[arg-type]
     )
     progress.close()
+    repeats.close()
     show(result.to_dict(), as_json=request.as_json, view="simulate")
+    sweep.finish("repeat")
     if result.partial:
         context.exit(INTERRUPTED_EXIT_CODE)
 

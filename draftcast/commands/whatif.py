@@ -7,6 +7,7 @@ import click
 from draftcast.options import Request, deployment_options
 from draftcast.output import show
 from draftcast.report_options import report_options
+from draftcast.scale.options import Sweeper, sweep_options
 from hwmodel.errors import InputError
 
 OPENING, CLOSING = "[{", "]}"
@@ -17,11 +18,13 @@ OPENING, CLOSING = "[{", "]}"
 @click.option(
     "--vary", "varied", metavar="KEY=V1,V2", multiple=True, required=True, help="A key and its values; may be repeated."
 )
+@sweep_options
 @deployment_options
-def command(request: Request, varied: tuple[str, ...]) -> None:
+def command(request: Request, varied: tuple[str, ...], sweep: Sweeper) -> None:
     """Any keys of the deployment varied, every combination predicted.
 
-    KEY is any of `draftcast list keys`; a value that is itself a list stands in brackets.
+    KEY is any of `draftcast list keys`; a value that is itself a list stands in brackets. Ctrl-C keeps the rows that
+    are done.
     """
     from draftcast import api
     from draftcast.progress import RowProgress
@@ -35,12 +38,13 @@ def command(request: Request, varied: tuple[str, ...]) -> None:
     deployment, progress = request.load(), RowProgress()
     try:
         result = api.whatif(
-            deployment, vary, num_draws=request.num_draws, seed=request.seed, progress=progress
+            deployment, vary, num_draws=request.num_draws, seed=request.seed, progress=progress, sweep=sweep
         ).to_dict()
     finally:
         progress.close()
     notes = list(dict.fromkeys((*deployment.notes, *result["notes"])))
     show({**result, "notes": notes}, as_json=request.as_json, view="whatif")
+    sweep.finish("row")
 
 
 def split_values(text: str) -> list[str]:

@@ -25,13 +25,14 @@ def render(result: Mapping[str, Any], page: Page) -> None:
     """The speedup in a sentence, what users saw in both arms, what the engine did, and what was cut short."""
     inputs = result["inputs"]
     if result["partial"]:
-        page.headline("PARTIAL: interrupted; the figures are those of the requests that were done.")
+        page.headline("PARTIAL: stopped before the end; the figures are those of what was done.")
     page.headline(_sentence(result))
     arms = [result["baseline"] or {}, result["speculative"] or {}]
     page.text(f"Arrivals {inputs['arrivals']}, {counted(inputs['num_requests'], 'request')}, seed {inputs['seed']}.")
     _times(arms, page)
     _engine(arms, page)
     _over_time(arms, page)
+    page.section("Runs with other seeds", _runs(result.get("runs")))
     _goodput(result["goodput"], page)
     for name, outage in (result.get("outage") or {}).items():
         page.section(f"Outage, {name}", _outage(outage))
@@ -112,6 +113,18 @@ def _goodput(goodput: Mapping[str, Any], page: Page) -> None:
 def _highest(arm: Arm) -> str:
     rate = arm.get("max_rate_requests_per_s")
     return UNDEFINED if rate is None else f"{significant(rate)}/s"
+
+
+def _runs(runs: Mapping[str, Any] | None) -> list[str]:
+    """How much the speedup depends on the seed, and which runs failed."""
+    if runs is None:
+        return []
+    failed = [row for row in runs["rows"] if row.get("failed_reason")]
+    median, bounds = factor(runs["speedup"]["p50"]), interval(runs["speedup"])
+    return [
+        f"{median} in the median of {runs['done']:,} of {runs['total']:,} runs, 90 % of them within {bounds}",
+        *(f"seed {row['seed']} failed: {row['failed_reason']}" for row in failed),
+    ]
 
 
 def _outage(outage: Arm) -> list[str]:

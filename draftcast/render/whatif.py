@@ -15,6 +15,8 @@ def render(result: Mapping[str, Any], page: Page) -> None:
     """One row per combination, those without room for it marked; below them, why a combination has no figures."""
     rows = result["rows"]
     keys = list(rows[0]["vary"]) if rows else []
+    if not result.get("complete", True):
+        page.headline(f"PARTIAL: {result['stopped_reason']} after {len(rows):,} of {result['rows_total']:,} rows.")
     page.headline(
         f"{counted(len(rows), 'combination')} of {', '.join(keys)}: median speedup, its 90 % interval, P(faster), "
         "ms per output token without and with drafts."
@@ -24,11 +26,13 @@ def render(result: Mapping[str, Any], page: Page) -> None:
     page.table((*heads, *FIGURES), cells, num_texts=len(keys))
     page.section("AllReduce's share of the step without drafts", _allreduce_shares(rows))
     impossible = [row for row in rows if row.get("error")]
+    failed = [row for row in rows if row.get("failed_reason")]
     page.section("Not possible", [f"{_named(row['vary'])}: {row['error']}" for row in impossible])
+    page.section("Failed", [f"{_named(row['vary'])}: {row['failed_reason']}" for row in failed])
 
 
 def _figures(row: Mapping[str, Any]) -> list[str]:
-    if row.get("error"):
+    if not _has_figures(row):
         return [UNDEFINED] * len(FIGURES)
     arms = [row["baseline"], row["speculative"]]
     times = [UNDEFINED if _lacks_memory(arm) else milliseconds(arm["tpot_s"]) for arm in arms]
@@ -40,11 +44,15 @@ def _figures(row: Mapping[str, Any]) -> list[str]:
 
 def _allreduce_shares(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """The shares, where they tell the combinations apart."""
-    arms = {_named(row["vary"]): row["baseline"] for row in rows if not row.get("error")}
+    arms = {_named(row["vary"]): row["baseline"] for row in rows if _has_figures(row)}
     shares = {name: arm.get("parts_s", {}).get("allreduce", 0.0) / arm["step_s"] for name, arm in arms.items()}
     if not shares or max(shares.values()) - min(shares.values()) < NOTABLE_SHARE:
         return []
     return [f"{name}: {share:.0%}" for name, share in shares.items()]
+
+
+def _has_figures(row: Mapping[str, Any]) -> bool:
+    return not row.get("error") and not row.get("failed_reason")
 
 
 def _lacks_memory(arm: Mapping[str, Any]) -> bool:

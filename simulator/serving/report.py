@@ -114,6 +114,7 @@ class Simulation:
     outage: JsonObject | None
     notes: tuple[str, ...]
     partial: bool
+    runs: JsonObject | None = None  # where more than one was asked for
 
     def to_dict(self) -> JsonObject:
         """The JSON object of `draftcast simulate --json`."""
@@ -126,6 +127,8 @@ class Simulation:
         }
         if self.outage is not None:
             result["outage"] = self.outage
+        if self.runs is not None:
+            result["runs"] = self.runs
         return {**result, "notes": list(self.notes), "partial": self.partial}
 
 

@@ -5,28 +5,26 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from hwmodel.errors import InputError
-from hwmodel.units import MS
 from simulator.answers import collected_notes, recorded_inputs
 from simulator.deployment import Deployment, with_method
 from simulator.files import check_outputs
 from simulator.results import JsonObject
-from simulator.serving.arms import Arm, Load, Progress, run_arm
+from simulator.serving.arms import Arm, Progress, run_arm
 from simulator.serving.clients import Outage
-from simulator.serving.metrics import Slo
 from simulator.serving.output_files import OutputFiles
-from simulator.serving.recorded_steps import read_recorded_steps
-from simulator.serving.report import ArmReport, Simulation, batch_interval, goodput_report, mean_tpot_ratio
+from simulator.serving.repeats import Asked, Repeat, Repeats, ratio, run_row, runs_report
+from simulator.serving.report import ArmReport, Simulation, batch_interval, goodput_report
 from simulator.serving.request import MAX_TIME_S
 from simulator.serving.slo import highest_rate
 from simulator.serving.task import Task, choose_policy
 from simulator.serving.traces import read_trace
 from simulator.serving.workload import Arrivals, parse_arrivals
-from simulator.study import DEFAULT_DRAWS, build_study
 from simulator.summary import quantiles
+from simulator.sweeps import Sweep, Tell, in_this_process
 
 _REQUESTS_PER_USER, _FEWEST_REQUESTS = 20, 100  # by default
 _MAX_REQUESTS, _MAX_DRAWS = 100_000_000, 1000
-_SEEDS = 3  # requests, drafts, who is how good
+MAX_RUNS = 100_000
 _REPLACED_NOTES = ("speculation.policy", "limits are applied to the mean")  # true of the closed form only
 
 
@@ -38,6 +36,7 @@ class Outputs:
     trace: str | None = None
     progress: Progress | None = None
     inputs: tuple[str, ...] = ()  # files that are read and must not be overwritten
+    tell_repeats: Tell | None = None  # the runs and draws done beyond the first, and all
 
 
 def simulate(  # noqa: PLR0913 - the public question in its own words
@@ -49,46 +48,51 @@ def simulate(  # noqa: PLR0913 - the public question in its own words
     num_speculative_tokens: int | None = None,
     method: str | None = None,
     num_draws: int = 0,
+    num_runs: int = 1,
     outage: tuple[float, float] | None = None,
     acceptance_steps: str | None = None,
     find_rate: bool = False,
     outputs: Outputs | None = None,
+    sweep: Sweep = in_this_process,
 ) -> Simulation:
     """Both arms of a serving run; the same arguments give the same figures.
 
     `arrivals` as in `--arrivals` (default: a closed loop at the file's first concurrency), `outage` is (at, duration)
     in seconds, `acceptance_steps` a file of recorded steps in place of sampled acceptance. With `num_draws` the
-    interval of the speedup is that of so many parameter draws, else that of the run.
+    interval of the speedup is that of so many parameter draws, else that of the run. Of `num_runs` runs with
+    `seed` and those that follow it the first is reported in full. `sweep` does draws and further runs, here or
+    elsewhere.
     """
     deployment, notes = with_method(deployment, method) if method else (deployment, ())
-    offered = parse_arrivals(arrivals or f"closed:{deployment.workload.concurrency[0]}")
-    policy, more = choose_policy(deployment, num_speculative_tokens, offered.users or None)
+    arrivals = arrivals or f"closed:{deployment.workload.concurrency[0]}"
+    offered = parse_arrivals(arrivals)
+    _, more = choose_policy(deployment, num_speculative_tokens, offered.users or None)
     files = outputs or Outputs()
     read = [offered.path, acceptance_steps or "", *files.inputs]
     check_outputs({"records": files.records, "trace": files.trace}, read)
     count = _checked(num_requests, num_draws, offered)
+    if not 1 <= num_runs <= MAX_RUNS:
+        raise InputError(f"runs: got {num_runs}, allowed 1 to {MAX_RUNS}")
     _check_outage(outage)
-    length = policy().largest
-    study = build_study(deployment, k_max=length, num_draws=max(num_draws, DEFAULT_DRAWS), seed=seed)
-    seeds = np.random.SeedSequence(seed).generate_state(_SEEDS).tolist()
-    recorded = read_recorded_steps(acceptance_steps) if acceptance_steps else None
-    engines = study.system.batch_divisor
-    simulated = max(count // engines, 1) if offered.kind == "trace" else count  # a trace is dealt out to the engines
-    load = Load(offered, simulated, seeds[0], engines)
-    task = Task(study, policy, load, _slo(deployment), recorded, (seeds[1], seeds[2]))
+    asked = Asked(deployment, arrivals, count, num_speculative_tokens, num_draws, acceptance_steps, outage)
+    task = asked.task(seed)
     answer = _Answer(task, outage)
-    answer.run(files, num_draws, find_rate=find_rate)
+    answer.run(files, find_rate=find_rate)
+    if not answer.partial and num_runs - 1 + num_draws:
+        seeds = range(seed, seed + num_runs)
+        answer.repeat(Repeats(asked, seed, task), seeds, num_draws, sweep, files.tell_repeats)
     settings = {
         "arrivals": str(offered),
         "num_requests": count,
-        "num_speculative_tokens": length,
+        "num_speculative_tokens": task.length,
         "policy": deployment.speculation.effective_policy,
         "seed": seed,
         "num_draws": num_draws,
+        "num_runs": num_runs,
         "outage": None if outage is None else {"at_s": outage[0], "duration_s": outage[1]},
-        "acceptance": f"recorded steps of {acceptance_steps}" if recorded else study.acceptance.source,
+        "acceptance": f"recorded steps of {acceptance_steps}" if acceptance_steps else task.study.acceptance.source,
     }
-    return answer.simulation(recorded_inputs(study, settings), (*notes, *more))
+    return answer.simulation(recorded_inputs(task.study, settings), (*notes, *more))
 
 
 def _checked(num_requests: int | None, num_draws: int, arrivals: Arrivals) -> int:
@@ -111,12 +115,6 @@ def _check_outage(outage: tuple[float, float] | None) -> None:
         raise InputError(f"outage: {text}")
 
 
-def _slo(deployment: Deployment) -> Slo:
-    goal = deployment.objective
-    ttft, tpot = (None if value is None else value * MS for value in (goal.ttft_ms_max, goal.tpot_ms_max))
-    return Slo(ttft, tpot, goal.percentile)
-
-
 @dataclass
 class _Answer:
     """Runs a task and puts its result together; after Ctrl-C what is missing stays None."""
@@ -127,10 +125,13 @@ class _Answer:
     outages: JsonObject = field(default_factory=dict)
     rates: dict[str, JsonObject] = field(default_factory=dict)
     ratios: list[float] = field(default_factory=list)
+    runs: JsonObject | None = None
+    failures: list[str] = field(default_factory=list)
+    stopped: str = "interrupted: the figures are those of the requests that were done"
     partial: bool = False
 
-    def run(self, outputs: Outputs, num_draws: int, *, find_rate: bool) -> None:
-        """The arms, then the search for the highest rate and the parameter draws where they are asked for."""
+    def run(self, outputs: Outputs, *, find_rate: bool) -> None:
+        """The arms, then the search for the highest rate where it is asked for."""
         arms = self.task.arms()
         with OutputFiles(outputs.records, outputs.trace, outputs.progress) as files:
             for name, arm in arms.items():
@@ -143,8 +144,6 @@ class _Answer:
         try:
             if find_rate and not self.partial and self.task.slo.stated:
                 self._find_rates(arms)
-            for draw in range(0 if self.partial else num_draws):
-                self._draw(draw)
         except KeyboardInterrupt:
             self.partial = True
 
@@ -168,45 +167,36 @@ class _Answer:
         if not task.length:
             self.rates["speculative"] = self.rates["baseline"]
 
-    def _draw(self, draw: int) -> None:
-        """The speedup at one parameter draw, with model error."""
-        task = self.task
-        if not task.length:
-            self.ratios.append(1.0)
-            return
-        reports = {}
-        for name, arm in task.arms(draw).items():
-            reports[name] = run_arm(arm, task.load, task.slo)
-            if not reports[name].finished_all:
-                raise KeyboardInterrupt
-        ratio = self._ratio(reports["baseline"], reports["speculative"])
-        error = task.study.parameters.model_error[draw % len(task.study.parameters.model_error), 0]
-        if ratio is not None:
-            self.ratios.append(ratio * float(np.exp(error * task.study.model_error_z[draw, 0])))
-
-    def _ratio(self, baseline: ArmReport | None, speculative: ArmReport | None) -> float | None:
-        """The speedup of a run: throughput in a closed loop, TPOT for open-loop arrivals."""
-        if baseline is None or speculative is None:
-            return None
-        if not self.task.load.arrivals.closed:
-            return mean_tpot_ratio(baseline.metrics, speculative.metrics)
-        ours, theirs = speculative.throughput_tokens_per_s, baseline.throughput_tokens_per_s
-        return ours / theirs if ours and theirs else None
+    def repeat(self, repeats: Repeats, seeds: range, num_draws: int, sweep: Sweep, tell: Tell | None) -> None:
+        """The runs beyond the first, and the parameter draws."""
+        cells: list[Repeat] = [*(("run", seed) for seed in seeds[1:]), *(("draw", draw) for draw in range(num_draws))]
+        swept = sweep(repeats, cells, tell)
+        runs, draws = swept.outcomes[: len(seeds) - 1], swept.outcomes[len(seeds) - 1 :]
+        reports = {name: report for name, report in self.reports.items() if report is not None}
+        if runs:
+            self.runs = runs_report(run_row(seeds[0], self.task, reports), seeds[1:], runs)
+        self.ratios = [outcome.value for outcome in draws if outcome is not None and outcome.value is not None]
+        for name, outcomes in (("runs", runs), ("draws", draws)):
+            reasons = [outcome.failed_reason for outcome in outcomes if outcome and outcome.failed_reason is not None]
+            if reasons:
+                self.failures.append(f"{len(reasons)} of {len(outcomes)} {name} failed; the first: {reasons[0]}")
+        if swept.stopped is not None:
+            self.partial, self.stopped = True, f"{swept.stopped} after {swept.done} of {len(cells)} repeats"
 
     def _speedup(self) -> JsonObject:
         baseline, speculative = self.reports["baseline"], self.reports["speculative"]
         if not self.task.length:
             return {"speedup": {"p05": 1.0, "p50": 1.0, "p95": 1.0}, "speedup_reason": None, "speedup_basis": "none"}
         if len(self.ratios) > 1:
-            found = quantiles(np.array(self.ratios))
-            speedup = {name: found[name] for name in ("p05", "p50", "p95")}
+            spread = quantiles(np.array(self.ratios))
+            speedup = {name: spread[name] for name in ("p05", "p50", "p95")}
             return {"speedup": speedup, "speedup_reason": None, "speedup_basis": "parameter draws"}
-        ratio = self._ratio(baseline, speculative)
+        found = ratio(self.task, baseline, speculative)
         if baseline is None or speculative is None:
             nothing = {"p05": None, "p50": None, "p95": None}
             return {"speedup": nothing, "speedup_reason": "one arm did not run", "speedup_basis": "run"}
         closed = self.task.load.arrivals.closed
-        interval = batch_interval(ratio, baseline.metrics, speculative.metrics, closed=closed)
+        interval = batch_interval(found, baseline.metrics, speculative.metrics, closed=closed)
         return {**interval, "speedup_basis": "run"}
 
     def simulation(self, inputs: JsonObject, notes: tuple[str, ...]) -> Simulation:
@@ -222,11 +212,13 @@ class _Answer:
             outage=self.outages or None,
             notes=tuple(note for note in dict.fromkeys(found) if not note.startswith(_REPLACED_NOTES)),
             partial=self.partial,
+            runs=self.runs,
         )
 
     def _notes(self) -> list[str]:
         """What the run itself makes one say."""
-        notes = ["interrupted: the figures are those of the requests that were done"] if self.partial else []
+        notes = [self.stopped] if self.partial else []
+        notes += self.failures
         load = self.task.load
         if self.task.study.deployment.engine.name == "sglang":
             notes.append("requests are scheduled as vLLM does it; SGLang's scheduler differs in who is preempted when")

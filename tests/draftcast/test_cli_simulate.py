@@ -18,30 +18,6 @@ import draftcast
 Run = Callable[..., Result]
 
 CHECKOUT = Path(__file__).parent.parent.parent
-SMALL = """
-[model]
-config = "llama-3.2-1b-bf16"
-[hardware]
-gpu = "h100-sxm"
-[engine]
-version = "0.16.0"
-[speculation]
-method = "eagle3"
-num_speculative_tokens = 3
-acceptance = { conditional = [0.7] }
-[workload]
-concurrency = [4, 8]
-input_tokens = 100
-output_tokens = 50
-"""
-
-
-@pytest.fixture
-def small(tmp_path: Path) -> Path:
-    """A deployment that simulates in milliseconds."""
-    path = tmp_path / "small.toml"
-    path.write_text(SMALL, encoding="utf-8")
-    return path
 
 
 def strict(text: str) -> dict[str, Any]:

@@ -1,0 +1,171 @@
+"""Sweeps in local processes: same answers in the same order, faults kept to the cell that has them."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+from sweep_cells import Fault, die, fail_once, fail_there, one_thread_settings, refuse, square, where
+
+from draftcast.scale.chunks import chunks
+from draftcast.scale.drive import DIED
+from draftcast.scale.local import Processes, jobs_that_pay_off
+from simulator.sweeps import Outcome, in_this_process
+
+Run = Callable[..., Result]
+CHECKOUT = Path(__file__).parent.parent.parent.parent
+LENGTHS = ",".join(str(n) for n in range(100, 1300, 100))
+
+
+@pytest.mark.parametrize("jobs", [1, 2, 3, None])
+def test_outcomes_come_in_the_order_of_the_cells_for_any_number_of_processes(jobs: int | None) -> None:
+    told: list[tuple[int, int]] = []
+    swept = Processes(jobs)(square, range(40), lambda done, total: told.append((done, total)))
+    assert [outcome.value for outcome in swept.outcomes if outcome] == [n * n for n in range(40)]
+    assert swept == in_this_process(square, range(40))
+    assert told[-1] == (40, 40)
+    assert [done for done, _ in told] == sorted(done for done, _ in told)
+
+
+def test_two_processes_are_really_others() -> None:
+    swept = Processes(2)(where, range(8))
+    assert os.getpid() not in {outcome.value for outcome in swept.outcomes if outcome}
+
+
+def test_workers_have_one_thread_for_linear_algebra_whatever_the_user_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    swept = Processes(2)(one_thread_settings, range(4))
+    assert {outcome.value for outcome in swept.outcomes if outcome} == {("1", "1")}
+    assert os.environ["OMP_NUM_THREADS"] == "7"
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_cell_that_fails_twice_has_its_reason_and_the_others_their_values(jobs: int) -> None:
+    swept = Processes(jobs)(fail_there, range(10))
+    assert swept.outcomes[7] == Outcome(None, "ZeroDivisionError: 7 cannot be")
+    assert [o.value for o in swept.outcomes if o and o.failed_reason is None] == [n for n in range(10) if n != 7]
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_cell_that_fails_once_is_tried_again(jobs: int, tmp_path: Path) -> None:
+    swept = Processes(jobs)(Fault(fail_once, str(tmp_path)), range(6))
+    assert [outcome.value for outcome in swept.outcomes if outcome] == list(range(6))
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_stated_error_is_the_reason_in_its_own_words_and_is_not_tried_again() -> None:
+    assert in_this_process(refuse, [3]).outcomes == [Outcome(None, "cell: got 3, allowed: none")]
+
+
+def test_a_process_killed_once_costs_nothing(tmp_path: Path) -> None:
+    swept = Processes(2)(Fault(die, str(tmp_path), times=1), range(20))
+    assert [outcome.value for outcome in swept.outcomes if outcome] == list(range(20))
+
+
+def test_a_cell_that_always_kills_its_process_is_found_and_no_other_is_blamed(tmp_path: Path) -> None:
+    swept = Processes(2)(Fault(die, str(tmp_path), times=9), range(12))
+    assert swept.outcomes[5] == Outcome(None, DIED)
+    assert [o.value for o in swept.outcomes if o and o.failed_reason is None] == [n for n in range(12) if n != 5]
+
+
+def test_one_process_where_the_rest_is_short_and_never_more_than_there_are_cpus() -> None:
+    assert jobs_that_pay_off(1.0, 25, 75, cpus=16) == 1
+    assert jobs_that_pay_off(1.0, 25, 250, cpus=16) == 5
+    assert jobs_that_pay_off(1.0, 25, 100_000, cpus=16) == 16
+
+
+@pytest.mark.parametrize(("cells", "workers"), [(1, 8), (7, 2), (100, 3), (5000, 2)])
+def test_chunks_hold_every_cell_once_and_leave_work_for_all(cells: int, workers: int) -> None:
+    found = chunks(square, range(cells), workers)
+    assert [place for chunk in found for place in chunk.places] == list(range(cells))
+    assert [cell for chunk in found for cell in chunk.cells] == list(range(cells))
+    assert len(found) >= min(cells, workers)
+
+
+def test_whatif_is_the_same_bit_for_bit_in_any_number_of_processes(run: Run, reference_case: Path) -> None:
+    question = ("whatif", reference_case, "--vary", f"workload.input_tokens={LENGTHS}", "--draws", 100, "--json")
+    one, two = (run(*question, "--jobs", jobs) for jobs in (1, 2))
+    assert one.exit_code == two.exit_code == 0
+    assert one.stdout == two.stdout
+    answer = json.loads(one.stdout)
+    assert (answer["complete"], answer["rows_done"], answer["rows_total"]) == (True, 12, 12)
+
+
+def test_a_failed_row_is_reported_and_the_command_ends_with_1(
+    run: Run, reference_case: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import simulator.predict as module
+
+    good = module.predict
+
+    def fragile(deployment, **settings):  # type: ignore[no-untyped-def]
+        if deployment.workload.input_tokens == 200:
+            raise MemoryError("too little")
+        return good(deployment, **settings)
+
+    monkeypatch.setattr(module, "predict", fragile)
+    question = ("whatif", reference_case, "--vary", "workload.input_tokens=100,200", "--draws", 100, "--jobs", 1)
+    result = run(*question, "--json")
+    assert result.exit_code == 1
+    first, second = json.loads(result.stdout)["rows"]
+    assert second == {"vary": {"workload.input_tokens": 200}, "failed_reason": "MemoryError: too little"}
+    assert first["speedup"]["p50"] > 0
+    assert result.stderr.splitlines()[-1] == "Error: 1 row failed, after a retry; the others are kept"
+    assert "MemoryError: too little" in run(*question).stdout
+
+
+TELLING = """
+import sys
+from draftcast.progress import RowProgress
+RowProgress.__call__ = lambda self, done, total: print("row", file=sys.stderr, flush=True)
+from draftcast.start import main
+raise SystemExit(main())
+"""
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_ctrl_c_keeps_the_rows_that_are_done(jobs: int, reference_case: Path) -> None:
+    keys = [f"workload.{name}_tokens={','.join(map(str, range(100, 5100, 100)))}" for name in ("input", "output")]
+    vary = [text for key in keys for text in ("--vary", key)]
+    process = subprocess.Popen(
+        [sys.executable, "-c", TELLING, "whatif", str(reference_case), *vary, "--jobs", str(jobs), "--json"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd=CHECKOUT,
+        start_new_session=True,
+    )
+    assert process.stderr is not None
+    assert process.stderr.readline() == b"row\n"
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: the workers get it as well
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert b"Traceback" not in err
+    answer = json.loads(out)
+    assert answer["complete"] is False
+    assert answer["stopped_reason"] == "interrupted"
+    assert answer["rows_total"] == 2500
+    assert 0 < answer["rows_done"] == len(answer["rows"]) < 2500
+
+
+def test_jobs_takes_a_count(run: Run, reference_case: Path) -> None:
+    result = run("whatif", reference_case, "--vary", "workload.input_tokens=1", "--jobs", 0)
+    assert result.exit_code == 2
+    assert "0 is not in the range" in result.stderr
+
+
+def test_simulate_is_the_same_bit_for_bit_in_any_number_of_processes(run: Run, small: Path) -> None:
+    question = ("simulate", small, "--requests", 60, "--runs", 4, "--draws", 5, "--json")
+    one, two = (run(*question, "--jobs", jobs) for jobs in (1, 2))
+    assert one.exit_code == two.exit_code == 0
+    assert one.stdout == two.stdout
+    assert json.loads(one.stdout)["runs"]["done"] == 4
+
+
+def test_the_page_says_how_much_the_speedup_depends_on_the_seed(run: Run, small: Path) -> None:
+    page = run("simulate", small, "--requests", 60, "--runs", 3).stdout
+    assert "in the median of 3 of 3 runs" in page
