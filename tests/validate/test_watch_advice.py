@@ -68,7 +68,7 @@ def test_an_unfitted_chip_has_a_wide_interval_until_a_profile_is_given():
 def test_fewer_drafts_make_the_interval_wider():
     few = AcceptanceCounts(40.0, (32.0, 28.0, 26.0, 24.0, 22.0), 200.0, 80.0, 4.0)
     sure, unsure = advice(), advice(acceptance=few, num_requests=4.0)
-    assert np.std(np.log(unsure.over(8, 5))) > 1.2 * np.std(np.log(sure.over(8, 5)))
+    assert np.std(np.log(unsure.over(8, 5))) > 1.1 * np.std(np.log(sure.over(8, 5)))
 
 
 def test_requests_that_differ_make_few_requests_worth_less_than_many():
