@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from click.testing import Result
+from strict_json import strict
 
 import draftcast
 
@@ -18,17 +19,6 @@ FEW = ("--draws", "200")
 ARM_KEYS = {"step_s", "tpot_s", "throughput_tokens_per_s", "parts_s"}
 NOT_ON_THE_PATH = ("scipy", "simpy", "requests", "yaml", "matplotlib", "pydantic")  # of pydantic only its core
 LAUNCH = "vllm serve moonshotai/Kimi-K2.5 --tensor-parallel-size 8"
-
-
-def strict(text: str) -> dict[str, Any]:
-    """The one JSON object that `text` is; NaN and Infinity are refused."""
-
-    def refuse(name: str) -> None:
-        raise AssertionError(f"{name} is no JSON")
-
-    value = json.loads(text, parse_constant=refuse)
-    assert isinstance(value, dict)
-    return value
 
 
 def too_wide(page: str) -> list[str]:

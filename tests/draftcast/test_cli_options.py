@@ -3,24 +3,15 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from click.testing import Result
+from strict_json import strict
 
 from draftcast.render.options import changes_something
 
 Run = Callable[..., Result]
 FEW = ("--draws", 100, "-c", "1,16")
-
-
-def strict(text: str) -> dict[str, Any]:
-    def refuse(name: str) -> None:
-        raise AssertionError(f"{name} is no JSON")
-
-    value = json.loads(text, parse_constant=refuse)
-    assert isinstance(value, dict)
-    return value
 
 
 @pytest.fixture

@@ -1,10 +1,9 @@
-import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from click.testing import Result
+from strict_json import strict
 
 Run = Callable[..., Result]
 
@@ -21,17 +20,6 @@ NCCL_TABLE = f"""# Using devices
 # Avg bus bandwidth    : 0.46
 """
 TOPOLOGIES = Path(__file__).parent.parent / "data" / "topo"
-
-
-def strict(text: str) -> dict[str, Any]:
-    """The one JSON object that `text` is; NaN and Infinity are refused."""
-
-    def refuse(name: str) -> None:
-        raise AssertionError(f"{name} is no JSON")
-
-    value = json.loads(text, parse_constant=refuse)
-    assert isinstance(value, dict)
-    return value
 
 
 @pytest.mark.parametrize("kind", ["gpus", "models", "methods", "interconnects", "keys"])

@@ -3,25 +3,14 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from click.testing import Result
+from strict_json import strict
 
 Run = Callable[..., Result]
 DATA = Path(__file__).parent.parent / "data" / "replay"
-
-
-def strict(text: str) -> dict[str, Any]:
-    """The one JSON object that `text` is; NaN and Infinity are refused."""
-
-    def refuse(name: str) -> None:
-        raise AssertionError(f"{name} is no JSON")
-
-    value = json.loads(text, parse_constant=refuse)
-    assert isinstance(value, dict)
-    return value
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 """`draftcast simulate` from the outside: JSON, page, files, errors, Ctrl-C."""
 
-import json
 import os
 import signal
 import subprocess
@@ -8,27 +7,16 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from click.testing import Result
+from strict_json import strict
 
 import draftcast
 
 Run = Callable[..., Result]
 
 CHECKOUT = Path(__file__).parent.parent.parent
-
-
-def strict(text: str) -> dict[str, Any]:
-    """The one JSON object that `text` is; NaN and Infinity are refused."""
-
-    def refuse(name: str) -> None:
-        raise AssertionError(f"{name} is no JSON")
-
-    value = json.loads(text, parse_constant=refuse)
-    assert isinstance(value, dict)
-    return value
 
 
 def test_json_is_one_object_and_the_first_concurrency_is_the_default(run: Run, small: Path) -> None:

@@ -1,23 +1,13 @@
 """`draftcast train-cost` and `draftcast list drafters` from the outside."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from click.testing import Result
+from strict_json import strict
 
 Run = Callable[..., Result]
-
-
-def strict(text: str) -> dict[str, Any]:
-    def refuse(name: str) -> None:
-        raise AssertionError(f"{name} is no JSON")
-
-    value = json.loads(text, parse_constant=refuse)
-    assert isinstance(value, dict)
-    return value
 
 
 def test_the_json_holds_the_contract(run: Run, reference_case: Path) -> None:
