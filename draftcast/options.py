@@ -124,6 +124,18 @@ class IntList(_ParamType):
         return tuple(items)
 
 
+draft_lengths_option = click.option(
+    "-k",
+    "--num-speculative-tokens",
+    type=IntList(),
+    help="Draft lengths to choose from; default: 0-8 and the file's own.",
+)
+loads_option = click.option("-c", "--concurrency", type=IntList(), help="Requests at once; default: the file's.")
+weighted_loads_option = click.option(
+    "-c", "--concurrency", type=IntList(), help="Requests at once; default: the file's, with its weights."
+)
+
+
 def is_count(text: str) -> bool:
     """Whether `text` is a whole number of plain digits, short enough to be meant."""
     return text.isascii() and text.isdigit() and len(text) < len(str(10**9)) + 1

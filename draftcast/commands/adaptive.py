@@ -2,18 +2,20 @@
 
 import click
 
-from draftcast.options import IntList, Request, deployment_options, method_option
+from draftcast.options import (
+    IntList,
+    Request,
+    deployment_options,
+    draft_lengths_option,
+    method_option,
+    weighted_loads_option,
+)
 from draftcast.output import show
 
 
 @click.command("adaptive")
-@click.option(
-    "-k",
-    "--num-speculative-tokens",
-    type=IntList(),
-    help="Draft lengths to choose from; default: 0-8 and the file's own.",
-)
-@click.option("-c", "--concurrency", type=IntList(), help="Requests at once; default: the file's, with its weights.")
+@draft_lengths_option
+@weighted_loads_option
 @click.option(
     "--contexts", type=IntList(), metavar="LIST", help="Contexts to compare, in tokens; default: from [workload]."
 )

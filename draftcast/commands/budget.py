@@ -2,13 +2,20 @@
 
 import click
 
-from draftcast.options import IntList, Request, deployment_options, draft_length_option, method_option
+from draftcast.options import (
+    IntList,
+    Request,
+    deployment_options,
+    draft_length_option,
+    method_option,
+    weighted_loads_option,
+)
 from draftcast.output import show
 
 
 @click.command("budget")
 @click.option("--budgets", type=IntList(), metavar="LIST", help="Experts per layer that verification may read at most.")
-@click.option("-c", "--concurrency", type=IntList(), help="Requests at once; default: the file's, with its weights.")
+@weighted_loads_option
 @click.option(
     "--policy",
     type=click.Choice(["substitute", "truncate"]),

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from draftcast.options import IntList, Request, deployment_options, method_option, recording_options
+from draftcast.options import IntList, Request, deployment_options, loads_option, method_option, recording_options
 from draftcast.recording import Recording, show_and_record
 from draftcast.report_options import report_options
 
@@ -18,7 +18,7 @@ from draftcast.report_options import report_options
     type=IntList(),
     help="Draft lengths to compare; default: 0-8 and the file's own.",
 )
-@click.option("-c", "--concurrency", type=IntList(), help="Requests at once; default: the file's.")
+@loads_option
 @method_option
 @recording_options
 @deployment_options

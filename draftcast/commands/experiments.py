@@ -2,7 +2,7 @@
 
 import click
 
-from draftcast.options import IntList, Request, deployment_options
+from draftcast.options import Request, deployment_options, draft_lengths_option, weighted_loads_option
 from draftcast.output import show
 
 DEFAULT_HORIZON_DAYS = 7.0
@@ -10,13 +10,8 @@ DEFAULT_HORIZON_DAYS = 7.0
 
 @click.command("experiments")
 @click.option("--methods", metavar="NAMES", default="", help="Further methods to choose among, such as ngram,eagle3.")
-@click.option(
-    "-k",
-    "--num-speculative-tokens",
-    type=IntList(),
-    help="Draft lengths to choose from; default: 0-8 and the file's own.",
-)
-@click.option("-c", "--concurrency", type=IntList(), help="Requests at once; default: the file's, with its weights.")
+@draft_lengths_option
+@weighted_loads_option
 @click.option(
     "--horizon-days",
     type=click.FloatRange(0.0, 3650.0, min_open=True),

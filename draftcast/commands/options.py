@@ -3,14 +3,14 @@
 import click
 
 from draftcast.commands.train_cost import price_of
-from draftcast.options import IntList, Request, deployment_options
+from draftcast.options import Request, deployment_options, loads_option
 from draftcast.output import show
 from draftcast.report_options import report_options
 
 
 @click.command("options")
 @report_options
-@click.option("-c", "--concurrency", type=IntList(), help="Requests at once; default: the file's.")
+@loads_option
 @click.option("--acceptance", "replays", metavar="FILE", multiple=True,
               help="What `draftcast replay -o` wrote: measured acceptance of n-gram or suffix.")  # fmt: skip
 @click.option("--price", "priced", metavar="GPU=PRICE", multiple=True,

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 import click
 
-from draftcast.options import IntList, Request, deployment_options, method_option
+from draftcast.options import IntList, Request, deployment_options, loads_option, method_option
 from draftcast.output import show
 from draftcast.report_options import report_options
 from hwmodel.errors import DraftcastError
@@ -27,7 +27,7 @@ class _Draws(TypedDict):
 @click.command("report")
 @functools.partial(report_options, page=_OUTPUT)
 @click.option("-k", "--num-speculative-tokens", "lengths", type=IntList(), help="Draft lengths; default: as `choose`.")
-@click.option("-c", "--concurrency", type=IntList(), help="Requests at once; default: the file's.")
+@loads_option
 @method_option
 @click.option("--simulate/--no-simulate", default=True, show_default=True, help="Whether a serving run is simulated.")
 @deployment_options

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from draftcast.options import IntList, Request, deployment_options
+from draftcast.options import Request, deployment_options, loads_option
 from draftcast.output import show
 from hwmodel.errors import InputError
 
@@ -18,7 +18,7 @@ _MAX_PRICE = 1_000_000.0
 
 
 @click.command("train-cost")
-@click.option("-c", "--concurrency", type=IntList(), help="Requests at once; default: the file's.")
+@loads_option
 @click.option("--rent", "rented", metavar="GPU[:N]", multiple=True,
               help="A machine to rent, by its GPU card; default: 8 of h200, b200, b300.")  # fmt: skip
 @click.option("--price", "priced", metavar="GPU=PRICE", multiple=True,

@@ -17,31 +17,7 @@ from report_pages import VIEWS, arguments, page_option
 
 Run = Callable[..., Result]
 
-SMALL = """
-[model]
-config = "llama-3.2-1b-bf16"
-[hardware]
-gpu = "h100-sxm"
-[engine]
-version = "0.16.0"
-[speculation]
-method = "eagle3"
-num_speculative_tokens = 3
-acceptance = { conditional = [0.7] }
-[workload]
-concurrency = [4, 8]
-input_tokens = 100
-output_tokens = 50
-"""
 SHORT = ("-k", "0-3", "--draws", "200")
-
-
-@pytest.fixture
-def small(tmp_path: Path) -> Path:
-    """A deployment that is answered in milliseconds."""
-    path = tmp_path / "small.toml"
-    path.write_text(SMALL, encoding="utf-8")
-    return path
 
 
 class Elements(HTMLParser):
@@ -171,12 +147,13 @@ def test_destinations_are_refused_before_anything_is_computed(
     assert len(result.stderr.splitlines()) == 1
 
 
-def test_a_report_never_overwrites_what_is_read(run: Run, tmp_path: Path) -> None:
+def test_a_report_never_overwrites_what_is_read(run: Run, small: Path, tmp_path: Path) -> None:
+    written = small.read_text(encoding="utf-8")
     launch = tmp_path / "launch.html"  # a shell script, whatever its name says
-    launch.write_text(SMALL, encoding="utf-8")
+    launch.write_text(written, encoding="utf-8")
     result = run("choose", launch, "--report", launch)
     assert result.exit_code == 1
-    assert launch.read_text(encoding="utf-8") == SMALL
+    assert launch.read_text(encoding="utf-8") == written
 
 
 def test_without_the_library_one_line_names_the_next_step(
