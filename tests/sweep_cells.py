@@ -2,8 +2,10 @@
 
 import os
 import signal
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 from hwmodel.errors import InputError
@@ -55,3 +57,23 @@ def fail_once() -> None:
 def die() -> None:
     """As the kernel does it where memory runs out."""
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+def die_while_answering() -> None:
+    """As where memory runs out while an answer is sent: the other side has the first half of it."""
+    _answer_by_half(die)
+
+
+def stop_while_answering() -> None:
+    """Half an answer, and then nothing for ten minutes."""
+    _answer_by_half(lambda: time.sleep(600))
+
+
+def _answer_by_half(then: Callable[[], None]) -> None:
+    send = Connection._send  # type: ignore[attr-defined]
+
+    def half(self: Connection, buffer: bytes, write: Callable[[int, bytes], int] = os.write) -> None:
+        send(self, bytes(buffer)[: len(buffer) // 2], write)
+        then()
+
+    Connection._send = half  # type: ignore[attr-defined]

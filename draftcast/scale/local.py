@@ -110,25 +110,48 @@ class _Pool:
         return 1 if alone else 2 * self.jobs
 
     def check(self) -> None:
-        """A pool whose processes end says so by itself."""
+        """A pool says by itself that a process ended, unless that one was killed in the middle of an answer."""
+        if self._pool is not None and not self._pool._broken and self._pool.has_dead():
+            self._pool.kill()
 
     def close(self) -> None:
         """Ends the processes without waiting for what they are at."""
-        if self._pool is None:
-            return
-        processes = list((self._pool._processes or {}).values())
-        self._pool.shutdown(wait=False, cancel_futures=True)
-        for process in processes:
-            process.terminate()
+        if self._pool is not None:
+            self._pool.kill()
 
 
 class _Quiet(ProcessPoolExecutor):
-    """A pool whose processes leave Ctrl-C to this one."""
+    """A pool whose processes leave Ctrl-C to this one, and that can be ended at any moment."""
 
     def submit(self, *arguments: Any, **options: Any) -> Any:
         """Starts processes on the way, which inherit that the signal is held back."""
         with _held_back():
             return super().submit(*arguments, **options)
+
+    def has_dead(self) -> bool:
+        """Whether a process has ended."""
+        processes: dict[int, Any] = dict(self._processes or {})
+        return any(process.exitcode is not None for process in processes.values())
+
+    def kill(self) -> None:
+        """Ends all processes and then the thread that serves them; what was handed over fails as broken.
+
+        A process that ends in the middle of an answer leaves that thread waiting for the rest of it: the pipe has no
+        end as long as this process holds its other side too.
+        """
+        inner: Any = self  # what the standard library's pool keeps to itself, and has no types for
+        processes = list((inner._processes or {}).values())
+        answers, manager = inner._result_queue, inner._executor_manager_thread
+        with _held_back():  # whoever presses Ctrl-C twice
+            self.shutdown(wait=False)
+            for process in processes:
+                process.kill()
+            for process in processes:
+                process.join()
+            if answers is not None:
+                answers._writer.close()
+            if manager is not None:
+                manager.join()
 
 
 @contextlib.contextmanager

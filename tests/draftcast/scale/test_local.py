@@ -10,7 +10,17 @@ from pathlib import Path
 
 import pytest
 from click.testing import Result
-from sweep_cells import Fault, die, fail_once, fail_there, one_thread_settings, refuse, square, where
+from sweep_cells import (
+    Fault,
+    die,
+    die_while_answering,
+    fail_once,
+    fail_there,
+    one_thread_settings,
+    refuse,
+    square,
+    where,
+)
 
 from draftcast.scale.chunks import chunks
 from draftcast.scale.drive import DIED
@@ -62,8 +72,9 @@ def test_a_stated_error_is_the_reason_in_its_own_words_and_is_not_tried_again() 
     assert in_this_process(refuse, [3]).outcomes == [Outcome(None, "cell: got 3, allowed: none")]
 
 
-def test_a_process_killed_once_costs_nothing(tmp_path: Path) -> None:
-    swept = Processes(2)(Fault(die, str(tmp_path), times=1), range(20))
+@pytest.mark.parametrize("kind", [die, die_while_answering])
+def test_a_process_killed_once_costs_nothing(kind: Callable[[], None], tmp_path: Path) -> None:
+    swept = Processes(2)(Fault(kind, str(tmp_path), times=1), range(20))
     assert [outcome.value for outcome in swept.outcomes if outcome] == list(range(20))
 
 
@@ -117,6 +128,37 @@ def test_a_failed_row_is_reported_and_the_command_ends_with_1(
     assert first["speedup"]["p50"] > 0
     assert result.stderr.splitlines()[-1] == "Error: 1 row failed, after a retry; the others are kept"
     assert "MemoryError: too little" in run(*question).stdout
+
+
+HALF_AN_ANSWER = """
+import sys, time
+import sweep_cells
+from draftcast.scale.local import Processes
+
+def interrupt(done, total):
+    time.sleep(1)  # until the other process has sent the first half
+    raise KeyboardInterrupt
+
+if __name__ == "__main__":
+    swept = Processes(2)(sweep_cells.Fault(sweep_cells.stop_while_answering, sys.argv[1]), range(6), interrupt)
+    print(swept.stopped)
+"""
+
+
+def test_ctrl_c_ends_the_program_though_a_process_has_sent_half_of_its_answer(tmp_path: Path) -> None:
+    (tmp_path / "faults").mkdir()
+    script = tmp_path / "interrupted.py"
+    script.write_text(HALF_AN_ANSWER)
+    process = subprocess.run(
+        [sys.executable, script, tmp_path / "faults"],
+        env={**os.environ, "PYTHONPATH": f"{CHECKOUT}:{CHECKOUT / 'tests'}"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert process.stdout == "interrupted\n"
+    assert process.stderr == ""
 
 
 TELLING = """
