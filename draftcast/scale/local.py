@@ -97,7 +97,7 @@ class _Pool:
         self._context = multiprocessing.get_context("forkserver" if "forkserver" in ways else "spawn")
         if "forkserver" in ways:
             self._context.set_forkserver_preload(["draftcast.scale.preload"])
-        self._pool: ProcessPoolExecutor | None = None
+        self._pool: _Quiet | None = None
 
     def executor(self) -> Executor:
         """The pool, a new one where a process of the last was killed."""
