@@ -22,7 +22,7 @@ Array = NDArray[np.float64]
 _FREEDOM, _NORMAL_SCALE, _FEWEST_FOR_OUTLIERS = 4.0, 0.831, 4
 # Of the prior of ln tau, for deployments that run otherwise than stated: one in forty is off by three times as much.
 _PRIOR_FREEDOM = 4.0
-# Of the variance beyond the usual model error: who is so far from the model may as well have been measured wrongly.
+# Of the variance beyond the usual one by which loads contradict each other: one of them may be measured wrongly.
 _MEASUREMENT_SHARE = 0.5
 _GRID = np.exp(np.linspace(np.log(0.004), 0.0, 111))  # at 1 a time is known to a factor of 5 either way
 _END = NormalDist().inv_cdf(0.95)  # of a 90 % interval
@@ -32,19 +32,21 @@ _END = NormalDist().inv_cdf(0.95)  # of a 90 % interval
 class ModelError:
     """tau: median, standard deviation of its log, and how many groups it was estimated from (0: the prior).
 
-    `effective` is the tau whose normal errors have the same 90 % interval as errors whose tau is so uncertain.
+    `effective` is the tau whose normal errors have the same 90 % interval as errors whose tau is so uncertain;
+    `between` is that of the loads given the first one: how far they contradict each other, whatever the priors say.
     """
 
     value: float
     log_sd: float
     num_groups: int = 0
     effective: float = 0.0
+    between: float = 0.0
 
     @classmethod
     def prior(cls, median: float, log_sd: float) -> "ModelError":
         """The model error before anything is measured; a stated one has no spread."""
         if log_sd == 0.0:
-            return cls(median, 0.0, 0, median)
+            return cls(median, 0.0, 0, median, median)
         return _summary(_log_prior(median, log_sd), median, log_sd, 0)
 
 
@@ -71,8 +73,11 @@ class Judged:
 
 
 def doubted(observations: Sequence[Observation], found: ModelError, usual: ModelError) -> tuple[Observation, ...]:
-    """The observations with the noise that a model error beyond the usual one suggests they have."""
-    extra = _doubt(found.effective, usual.effective)
+    """The observations with the noise that loads which contradict each other suggest they have.
+
+    Where only the priors are against them, they stand: then the deployment is not as the parameters have it.
+    """
+    extra = _doubt(found.between, usual.effective)
     return tuple(replace(o, noise=float(np.hypot(o.noise, extra))) for o in observations)
 
 
@@ -97,13 +102,17 @@ def model_error(fit: FitResult, judged: Judged, residuals: slice, unit_factor: A
     fixed, moving = _square(jacobian @ parameters), _square(jacobian[:, residuals] @ unit_factor)
     usual = fixed[0, 0] + prior.effective**2 * moving[0, 0] + noise[0] ** 2
     times = 1.0 if few else _conflict(errors[0] ** 2 / usual)
-    log_density = np.empty(len(_GRID))
+    log_density = np.empty((len(_GRID), len(errors)))
     for i, tau in enumerate(_GRID):
-        covariance = fixed + tau**2 * moving + np.diag(noise**2 + _doubt(tau, prior.effective) ** 2)
+        doubt = _doubt(tau, prior.effective) if judged.num_loads > 1 else 0.0
+        covariance = fixed + tau**2 * moving + np.diag(noise**2 + doubt**2)
         log_density[i] = _log_density(errors, covariance, noise**2 - stated**2, normal=few)
-    log_density += _log_prior(prior.value, prior.log_sd)
-    found = _summary(log_density, prior.value, prior.log_sd, judged.num_loads)
-    return replace(found, value=min(times * found.value, 1.0), effective=min(times * found.effective, 1.0))
+    log_prior = _log_prior(prior.value, prior.log_sd)
+    found = _summary(log_prior + log_density.sum(1), prior.value, prior.log_sd, judged.num_loads)
+    later = log_density[:, ~np.isclose(judged.loads[order], judged.loads[order][0])].sum(1)
+    effective = min(times * found.effective, 1.0)
+    between = min(_effective(_weights(log_prior + later)), effective)
+    return replace(found, value=min(times * found.value, 1.0), effective=effective, between=between)
 
 
 def _conflict(squared: float) -> float:
@@ -119,8 +128,8 @@ def _square(factor: Array) -> Array:
     return np.asarray(factor @ factor.T)
 
 
-def _log_density(errors: Array, covariance: Array, sharper: Array, *, normal: bool) -> float:
-    """Log density of errors, each given those before it: normal, or Student's t.
+def _log_density(errors: Array, covariance: Array, sharper: Array, *, normal: bool) -> Array:
+    """Log density of each error given those before it, `(num_observations,)`: normal, or Student's t.
 
     Variances count as smaller by `sharper`. The larger the errors, the more a larger tau is favoured.
     """
@@ -129,9 +138,9 @@ def _log_density(errors: Array, covariance: Array, sharper: Array, *, normal: bo
     variance = np.maximum(ahead**2 - sharper, 1e-12)
     white = np.linalg.solve(factor, errors) * ahead / np.sqrt(variance)
     if normal:
-        return float(-0.5 * np.sum(white**2) - 0.5 * np.sum(np.log(variance)))
+        return np.asarray(-0.5 * white**2 - 0.5 * np.log(variance))
     tails = -0.5 * (_FREEDOM + 1.0) * np.log1p((white / _NORMAL_SCALE) ** 2 / _FREEDOM)
-    return float(np.sum(tails) - 0.5 * np.sum(np.log(variance)))
+    return np.asarray(tails - 0.5 * np.log(variance))
 
 
 def _log_prior(median: float, log_sd: float) -> Array:
@@ -142,13 +151,17 @@ def _log_prior(median: float, log_sd: float) -> Array:
 
 def _summary(log_density: Array, median: float, log_sd: float, num_groups: int) -> ModelError:
     """What is kept of a density on the grid; the prior's own median and spread where nothing was measured."""
-    weights = np.exp(log_density - log_density.max())
-    weights /= weights.sum()
+    weights = _weights(log_density)
     mean = float(weights @ np.log(_GRID))
     spread = float(np.sqrt(weights @ (np.log(_GRID) - mean) ** 2))
     if not num_groups:
-        return ModelError(median, log_sd, 0, _effective(weights))
+        return ModelError(median, log_sd, 0, _effective(weights), _effective(weights))
     return ModelError(float(np.exp(mean)), spread, num_groups, _effective(weights))
+
+
+def _weights(log_density: Array) -> Array:
+    weights = np.exp(log_density - log_density.max())
+    return np.asarray(weights / weights.sum())
 
 
 def _effective(weights: Array) -> float:

@@ -109,10 +109,22 @@ def test_the_effective_error_has_the_90_percent_interval_of_errors_of_uncertain_
     assert USUAL.effective == pytest.approx(float(np.quantile(errors, 0.95)) / 1.645, rel=0.02)
 
 
-def test_a_usual_model_error_leaves_the_noise_and_a_raised_one_doubts_the_measurements_as_well() -> None:
+def test_loads_that_contradict_each_other_are_doubted_by_half_of_the_variance_beyond_the_usual() -> None:
     facts = (Observation("a", 0.0, 0.03),)
     assert doubted(facts, USUAL, USUAL) == facts
-    raised = ModelError(0.3, 0.2, 3, 0.3)
-    # by hand: half of the variance beyond the usual one
-    wide = np.sqrt(0.03**2 + 0.5 * (0.3**2 - USUAL.effective**2))
+    raised = ModelError(0.3, 0.2, 3, effective=0.4, between=0.3)
+    wide = np.sqrt(0.03**2 + 0.5 * (0.3**2 - USUAL.effective**2))  # by hand
     assert doubted(facts, raised, USUAL)[0].noise == pytest.approx(float(wide))
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_measurements_that_only_the_priors_are_against_stand_though_the_model_error_is_raised(number: int) -> None:
+    found = found_in(np.full(number, 2.0), 0.2)
+    assert found.effective > 1.5 * USUAL.effective
+    facts = (Observation("a", 0.0, 0.03),)
+    assert doubted(facts, found, USUAL) == facts
+
+
+def test_measurements_that_contradict_each_other_do_not_stand() -> None:
+    found = found_in(np.array([0.0, 1.0]), 0.5)
+    assert doubted((Observation("a", 0.0, 0.03),), found, USUAL)[0].noise > 0.2
