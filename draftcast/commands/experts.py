@@ -1,6 +1,7 @@
 """`draftcast experts`: how many experts one layer reads."""
 
 import math
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -30,6 +31,12 @@ ROUTING = ("popularity_sigma", "stickiness", "routing_memory")
     help="How evenly one request uses experts; small is loyal to few.",
 )
 @click.option("--requests", type=click.IntRange(min=1), default=1, show_default=True, help="Requests that share them.")
+@click.option(
+    "--counted",
+    type=click.Path(),
+    metavar="FILE.csv",
+    help="Experts counted on your own traffic (tokens, requests, distinct_experts): fits the three parameters.",
+)
 @click.option("--budget", type=IntList(), help="Experts kept at most (MoE-Spec): what that leaves of the gates.")
 @click.option(
     "--gate-sharpness",
@@ -41,10 +48,10 @@ def command(
     model: str,
     tokens: tuple[int, ...],
     requests: int,
+    counted: str | None,
     budget: tuple[int, ...] | None,
-    gate_sharpness: float | None,
     as_json: bool,
-    **routing: float | None,
+    **numbers: float | None,
 ) -> None:
     """How many experts a layer reads, by the number of tokens in a step.
 
@@ -54,11 +61,15 @@ def command(
     from hwmodel.experts_report import default_routing, experts_curve
     from hwmodel.models import load_model, moe_block
 
-    _check(tokens, {**routing, "gate_sharpness": gate_sharpness})
+    _check(tokens, numbers)
+    routing, gate_sharpness = {name: numbers[name] for name in ROUTING}, numbers["gate_sharpness"]
     if gate_sharpness is not None and budget is None:
         raise InputError("--gate-sharpness: got a value, but it only matters with --budget")
     shape = load_model(model)
     block = moe_block(shape)
+    fitted = _fitted(counted, block, routing) if counted is not None else None
+    if fitted is not None:
+        routing = {name: fitted["parameters"][name]["value"] for name in ROUTING}
     used = default_routing(*(routing[name] for name in ROUTING))
     inputs: dict[str, Any] = {
         "model": shape.name,
@@ -70,11 +81,34 @@ def command(
         "priors": [name for name in ROUTING if routing[name] is None],
     }
     curve = experts_curve(block.num_experts, block.num_experts_per_tok, tokens, used, requests)
-    result = {"inputs": inputs, "curve": curve}
+    result = {"inputs": inputs, "curve": curve, **({"fitted": fitted} if fitted is not None else {})}
     if budget is not None:
         inputs["budgets"] = list(budget)
         result["budgets"] = _budgets(block, inputs, gate_sharpness)
     show(result, as_json=as_json, view="experts")
+
+
+def _fitted(path: str, block: "Moe", stated: Mapping[str, float | None]) -> dict[str, Any]:
+    """The parameters fitted to the counts of a file, each row's count as fitted, and the table for the deployment."""
+    from calibration.routing_counts import fit_routing, read_expert_counts
+
+    given = [f"--{name.replace('_', '-')}" for name, value in stated.items() if value is not None]
+    if given:
+        raise InputError(f"--counted: got {given[0]} too, which it fits; allowed: one of them")
+    layer = block.num_experts, block.num_experts_per_tok
+    counts = read_expert_counts(path, *layer)
+    found = fit_routing(*layer, counts)
+    lines = [f"{name} = {round(found.value[name], 3):g}" for name in ROUTING if name not in found.undetermined]
+    return {
+        "parameters": {
+            name: {"value": found.value[name], "determined": name not in found.undetermined} for name in ROUTING
+        },
+        "rows": [
+            {"tokens": c.tokens, "requests": c.requests, "counted": c.distinct_experts, "fitted": value}
+            for c, value in zip(counts, found.fitted, strict=True)
+        ],
+        "deployment_toml": "\n".join(["[parameters]", *lines]) if lines else None,
+    }
 
 
 def _budgets(block: "Moe", inputs: dict[str, Any], gate_sharpness: float | None) -> list[dict[str, Any]]:
@@ -95,10 +129,10 @@ def _budgets(block: "Moe", inputs: dict[str, Any], gate_sharpness: float | None)
     ]
 
 
-def _check(tokens: tuple[int, ...], routing: dict[str, float | None]) -> None:
+def _check(tokens: tuple[int, ...], numbers: dict[str, float | None]) -> None:
     """`InputError` for values that click's ranges let through."""
     if 0 in tokens:
         raise InputError("--tokens: 0 is no step; allowed: whole numbers from 1")
-    for name, value in routing.items():
+    for name, value in numbers.items():
         if value is not None and math.isnan(value):
             raise InputError(f"--{name.replace('_', '-')}: got nan; allowed: a number")

@@ -25,11 +25,30 @@ def render(result: Mapping[str, Any], page: Page) -> None:
         for point in result["curve"]
     ]
     page.table(("tokens in the step", "experts read", "of all", "if uniform"), rows)
+    if "fitted" in result:
+        _fitted(result["fitted"], page)
     if result.get("budgets"):
         _budgets(result["budgets"], num_experts, page)
     if inputs["priors"]:
         values = ", ".join(f"{name.replace('_', ' ')} {inputs[name]:g}" for name in inputs["priors"])
         page.text(f"Priors, not measured for this model: {values}. Options of the same names replace them.")
+
+
+def _fitted(fitted: Mapping[str, Any], page: Page) -> None:
+    """The fit to counted experts, and what of it goes into the deployment file."""
+    page.heading("Fitted to the counts")
+    rows = [
+        (str(row["tokens"]), str(row["requests"]), *(significant(row[name]) for name in ("counted", "fitted")))
+        for row in fitted["rows"]
+    ]
+    page.table(("tokens in the step", "requests", "counted", "fitted"), rows)
+    unknown = [name for name, found in fitted["parameters"].items() if not found["determined"]]
+    if unknown:
+        page.text(f"The counts do not tell {', '.join(unknown)}: the prior stays.")
+    if fitted["deployment_toml"] is not None:
+        page.text("For the deployment file:")
+        for line in fitted["deployment_toml"].splitlines():
+            page.verbatim(line)
 
 
 def _budgets(budgets: Sequence[Mapping[str, Any]], num_experts: int, page: Page) -> None:

@@ -1,3 +1,4 @@
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -66,6 +67,36 @@ def test_experts_of_uniform_independent_routing_follow_the_formula(run: Run) -> 
     point = strict(run("experts", "kimi-k2.5-int4", "-t", "8", *independent, "--json").stdout)["curve"][0]
     assert point["distinct_experts_uniform"] == pytest.approx(384 * (1 - (1 - 8 / 384) ** 8))
     assert point["distinct_experts"] == pytest.approx(point["distinct_experts_uniform"], rel=0.01)
+
+
+COUNTS = """tokens,requests,distinct_experts
+2,2,15.4
+8,8,49.4
+4,1,24.7
+16,4,70.1
+"""
+
+
+def test_counted_experts_replace_the_priors_and_give_a_table_for_the_file(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "counts.csv"
+    path.write_text(COUNTS)
+    question = ("experts", "qwen3-30b-a3b-bf16", "-t", "4,16", "--counted", path)
+    fitted = strict(run(*question, "--json").stdout)["fitted"]
+    assert [row["counted"] for row in fitted["rows"]] == [15.4, 49.4, 24.7, 70.1]
+    assert all(row["fitted"] == pytest.approx(row["counted"], rel=0.03) for row in fitted["rows"])
+    known = tomllib.loads(fitted["deployment_toml"])["parameters"]
+    assert set(known) == {name for name, found in fitted["parameters"].items() if found["determined"]}
+    page = run(*question).stdout
+    assert fitted["deployment_toml"] in page.replace("  [", "[").replace("\n  ", "\n")
+    assert max(map(len, page.splitlines())) <= 80
+
+
+def test_counted_experts_and_a_stated_parameter_contradict_each_other(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "counts.csv"
+    path.write_text(COUNTS)
+    result = run("experts", "qwen3-30b-a3b-bf16", "-t", "4", "--counted", path, "--stickiness", "0.1")
+    assert result.exit_code == 1
+    assert result.stderr == "Error: --counted: got --stickiness too, which it fits; allowed: one of them\n"
 
 
 def test_tokens_of_more_requests_read_more_experts(run: Run) -> None:

@@ -27,7 +27,7 @@ LOOKUP_MIN, LOOKUP_MAX = 1, 4
 PROMPTS, INPUT_TOKENS, OUTPUT_TOKENS = 64, 64, 128
 CELL_S = 15
 COMMAND_LIMIT_S = 600.0
-LEDGER, PROFILE = "ledger.sqlite", "lab.profile.json"
+LEDGER = "ledger.sqlite"
 WATCHED = 8  # intervals of 5 s
 LOOK_LIMIT_S = 120.0
 DRAFTCAST = str(Path(sys.executable).parent / "draftcast")
@@ -53,7 +53,8 @@ class Loop:
     after: dict[str, Record] = field(default_factory=dict)
     replayed_before: dict[str, Record] = field(default_factory=dict)
     replayed_after: dict[str, Record] = field(default_factory=dict)
-    calibrated: Record = field(default_factory=dict)
+    counted: dict[str, Record] = field(default_factory=dict)
+    calibrated: dict[str, Record] = field(default_factory=dict)
     chosen: dict[str, Record] = field(default_factory=dict)
     predicted: dict[tuple[str, int], Record] = field(default_factory=dict)
     recorded: dict[tuple[str, int], Record] = field(default_factory=dict)
@@ -92,6 +93,8 @@ def run_loop(environment: Path, folder: Path, say: Callable[[str], None]) -> Loo
         loop.inspected["baseline"] = look_at(server)
         _measure_all(loop, server, "before", prompts)
     with _timed(loop, "prediction", say):
+        for ground in GROUNDS:
+            loop.counted[ground] = count_experts(environment, folder, ground)
         predict_all(loop)
     config = speculative_config()
     log = folder / "speculative.log"
@@ -151,7 +154,7 @@ def look_at(server: Server) -> Record:
 def validate(folder: Path, ground: str) -> Record:
     """The run after the restart held against what was on file before it, and the profile that it leads to."""
     options: list[object] = ["--run", folder / f"after-{ground}.json", "--ledger", folder / LEDGER]
-    options += ["--baseline-run", folder / f"before-{ground}.json", "--profile", folder / PROFILE]
+    options += ["--baseline-run", folder / f"before-{ground}.json", "--profile", profile_of(folder, ground)]
     return draftcast("validate", folder / f"{ground}.toml", *options, "-o", folder / f"after-{ground}.profile.json")
 
 
@@ -162,7 +165,7 @@ def _measure_all(loop: Loop, server: Server, run: str, prompts: dict[str, Path])
         last = ground == GROUNDS[-1]
         looks = [_Look(("measure", server.url, "--passive", 0.5, "--interval", 2))] if last else []
         if run == "after":
-            deployment, profile = loop.folder / f"{ground}.toml", loop.folder / PROFILE
+            deployment, profile = loop.folder / f"{ground}.toml", profile_of(loop.folder, ground)
             options = ("--interval", 5, "--count", WATCHED, "--persist", 2, "--profile", profile)
             looks.append(_Look(("watch", server.url, deployment, *options)))
         with ExitStack() as stack:
@@ -206,23 +209,40 @@ def measure(folder: Path, server: Server, run: str, ground: str, loads: tuple[in
 
 
 def predict_all(loop: Loop) -> None:
-    """From the baseline's run alone: fit, replay, choice and recorded predictions, while no server runs."""
+    """From the baseline's run alone: fit, replay, choice and recorded predictions, while no server runs.
+
+    Each text has its own profile: they use the experts differently.
+    """
     folder = loop.folder
-    for ground in GROUNDS:
-        loop.replayed_before[ground] = replay(folder, "before", ground, DRAFT_LENGTHS)
-        write_deployment(folder, ground)
-    runs = [folder / f"before-{ground}.json" for ground in GROUNDS]
-    profile = folder / PROFILE
-    loop.calibrated = draftcast("calibrate", folder / "loop.toml", "--data", *runs, "-o", profile)
     lengths = ",".join(map(str, (0, *DRAFT_LENGTHS)))
     for ground in GROUNDS:
-        file = folder / f"{ground}.toml"
+        loop.replayed_before[ground] = replay(folder, "before", ground, DRAFT_LENGTHS)
+        write_deployment(folder, ground, loop.counted[ground]["fitted"]["deployment_toml"])
+        file, profile = folder / f"{ground}.toml", profile_of(folder, ground)
+        run = folder / f"before-{ground}.json"
+        loop.calibrated[ground] = draftcast("calibrate", file, "--data", run, "-o", profile)
         loop.chosen[ground] = draftcast("choose", file, "-k", lengths, "--profile", profile)
         for load in CHECKED_LOADS:
             options = ("-k", K, "-c", load, "--profile", profile, "--record", "--ledger", folder / LEDGER)
             loop.predicted[ground, load] = draftcast("predict", file, *options)
             told = loop.predicted[ground, load]["prediction_id"]
             loop.recorded[ground, load] = draftcast("ledger", "show", told, "--ledger", folder / LEDGER)
+
+
+def profile_of(folder: Path, ground: str) -> Path:
+    """Where the calibration on the baseline of a text lies."""
+    return folder / f"{ground}.profile.json"
+
+
+def count_experts(environment: Path, folder: Path, ground: str) -> Record:
+    """The routing parameters of a text, from experts counted over the recorded answers of the baseline."""
+    script, table = Path(__file__).parent / "count_experts.py", folder / f"{ground}.experts.csv"
+    inputs = (folder / "model", folder / f"before-{ground}.jsonl", table)
+    command = [environment / "bin" / "python", script, *inputs, "-k", str(K)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=COMMAND_LIMIT_S, stdin=subprocess.DEVNULL)
+    if done.returncode:
+        raise CommandError(f"count_experts.py ended with {done.returncode}: {done.stderr.strip()[-500:]}")
+    return draftcast("experts", folder / "model" / "config.json", "-t", 1 + K, "--counted", table)
 
 
 def replay(folder: Path, run: str, ground: str, lengths: tuple[int, ...]) -> Record:
@@ -233,7 +253,7 @@ def replay(folder: Path, run: str, ground: str, lengths: tuple[int, ...]) -> Rec
     return draftcast("replay", folder / f"{run}-{ground}.jsonl", *options, "-o", folder / f"{run}-{ground}.replay.json")
 
 
-def write_deployment(folder: Path, ground: str) -> None:
+def write_deployment(folder: Path, ground: str, routing: str) -> None:
     """The deployment file of the laboratory for one kind of text."""
     (folder / f"{ground}.toml").write_text(f"""\
 [model]
@@ -259,4 +279,5 @@ input_tokens = {INPUT_TOKENS}
 output_tokens = {OUTPUT_TOKENS}
 [restart]
 outage_min = 1
+{routing}
 """)

@@ -91,10 +91,18 @@ def test_the_loop_text_is_written_token_by_token_as_before(loop: Loop) -> None:
         assert old[:shorter] == new[:shorter]
 
 
-def test_calibration_takes_every_cell_of_the_baseline(loop: Loop) -> None:
-    assert loop.calibrated["refused"] == []
-    loads = {round(row["concurrency"]) for row in loop.calibrated["residuals"]}
-    assert loads == set(SWEEP["loop"])
+@pytest.mark.parametrize("ground", GROUNDS)
+def test_calibration_takes_every_cell_of_the_baseline(loop: Loop, ground: str) -> None:
+    assert loop.calibrated[ground]["refused"] == []
+    loads = {round(row["concurrency"]) for row in loop.calibrated[ground]["residuals"]}
+    assert loads == set(SWEEP[ground])
+
+
+def test_the_two_texts_use_the_experts_as_they_were_made_to(loop: Loop) -> None:
+    told = {g: {row["tokens"]: row["counted"] for row in loop.counted[g]["fitted"]["rows"]} for g in GROUNDS}
+    for tokens, uniform in ((1, 8.0), (4, 26.5), (6, 35.3), (24, 61.4)):  # 64 (1 - (7/8)^T): unrelated embeddings
+        assert told["loop"][tokens] == pytest.approx(uniform, rel=0.06)
+    assert told["wander"][24] < 0.6 * told["loop"][24]  # embeddings that share a part are routed alike
 
 
 @pytest.mark.parametrize("ground", GROUNDS)
