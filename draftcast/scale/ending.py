@@ -1,4 +1,4 @@
-"""A sweep that is told to end: SIGTERM of a batch system and SIGHUP of a closed terminal keep what is done, as Ctrl-C."""
+"""A sweep that is told to end: SIGTERM of a batch system and SIGHUP of a closed terminal keep what is done."""
 
 import contextlib
 import errno
@@ -52,7 +52,7 @@ def ended_as_by_ctrl_c() -> Iterator[None]:
 
 
 def _forget_terminal() -> None:
-    """What would go to a terminal that was closed goes nowhere: writing to it fails, and files are still to be written."""
+    """What would go to a terminal that was closed goes nowhere: writing to it fails, and files are to be written."""
     for descriptor in (1, 2):
         with contextlib.suppress(OSError):
             if _is_terminal(descriptor):

@@ -15,6 +15,7 @@ from validate.report.theme import (
     MUTED,
     SMALL,
     SPECULATIVE,
+    distinct,
     figure,
     layer,
     log_axis,
@@ -102,7 +103,8 @@ def intervals(
 
     Rows: label, low, mid, high, tip; `measured` where something was measured (a hollow diamond).
     """
-    shown = rows[:MAX_LINES]
+    labels = distinct([row["label"] for row in rows[:MAX_LINES]])
+    shown = [{**row, "label": label} for row, label in zip(rows, labels, strict=False)]
     axis = {"domain": False, "ticks": False, "labelLimit": LABEL_WIDTH[narrow]}
     y = {"field": "label", "type": "nominal", "sort": None, "title": None, "axis": axis}
     x: Spec = {"type": "quantitative", "scale": {"zero": zero}, "axis": {"title": title, "tickCount": 6}}
