@@ -184,8 +184,8 @@ def test_parts_of_a_step_are_in_ms_and_parts_that_neither_arm_has_are_left_out()
     row = {"vary": {"a": 1}, "speedup": speedup(1.0), "probability_faster": 0.5, "baseline": base, "speculative": spec}
     chart = named(whatif.charts({"inputs": {}, "rows": [row]}, {}), "step-parts-1")
     assert drawn(chart, "label", "arm", "value") == [
-        ("experts", "baseline", 10.0),
-        ("experts", "with drafts", 8.0),
+        ("routed experts", "baseline", 10.0),
+        ("routed experts", "with drafts", 8.0),
         ("drafter", "baseline", 0.0),
         ("drafter", "with drafts", 4.0),
     ]
@@ -330,6 +330,32 @@ def test_allreduce_texts_do_not_touch_each_other() -> None:
         low, high = layer["encoding"]["x"]["scale"]["domain"]
         assert len(sizes) > 4
         assert all(math.log(b / a) >= 0.04 * math.log(high / low) for a, b in itertools.pairwise(sizes))
+
+
+def test_a_validation_shows_the_speedup_first_and_loads_far_apart_on_a_logarithmic_axis() -> None:
+    cells = [
+        {
+            "concurrency": load,
+            "num_speculative_tokens": k,
+            "quantities": {
+                "throughput_tokens_per_s": {
+                    "predicted": {"p05": 40.0 * load, "p50": 50.0 * load, "p95": 60.0 * load},
+                    "measured": 200.0 * load,
+                    "inside_interval": False,
+                },
+                **({"speedup": {"predicted": speedup(1.2), "measured": 1.3, "inside_interval": True}} if k else {}),
+            },
+        }
+        for load in (1, 64)
+        for k in (0, 2)
+    ]
+    first, second = validate.charts({"cells": cells}, {})
+    assert (first.label, first.selected, second.label, second.selected) == ("speedup", True, "throughput", False)
+    scales = [chart.wide["layer"][-1]["encoding"]["x"]["scale"] for chart in (first, second)]
+    assert [scale.get("type") for scale in scales] == [None, "log"]
+    low, high = scales[1]["domain"]
+    assert low < 40
+    assert high > 200 * 64
 
 
 def test_options_are_drawn_with_their_gain_and_their_days() -> None:
