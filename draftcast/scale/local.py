@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import resource_tracker
 from multiprocessing.connection import wait
 from typing import Any
 
@@ -104,7 +105,8 @@ class _Pool:
     def executor(self) -> Executor:
         """The pool, a new one where a process of the last was killed."""
         if self._pool is None or self._pool._broken:
-            with _held_back():  # from the process that tidies up semaphores as well, which starts here
+            _start_tidying()
+            with _held_back():
                 self._pool = _Quiet(self.jobs, mp_context=self._context, initializer=follow_parent)
         return self._pool
 
@@ -155,6 +157,16 @@ class _Quiet(ProcessPoolExecutor):
                 answers._writer.close()
             if manager is not None:
                 manager.join()
+
+
+def _start_tidying() -> None:
+    """Starts the process that removes what is left of semaphores; the signals do not reach it.
+
+    Its start lifts the hold on Ctrl-C, so it comes before there are semaphores, which would be lost with it.
+    """
+    if hasattr(signal, "pthread_sigmask"):
+        with _held_back():
+            resource_tracker.ensure_running()
 
 
 def follow_parent() -> None:

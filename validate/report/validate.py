@@ -20,7 +20,7 @@ WIDE = 8.0  # largest over smallest value, from which on an axis is logarithmic
 
 
 def charts(result: Json, details: Json) -> list[Chart]:
-    """One drawing for each figure that was measured, to switch between; the speedup, which the answer is about, first."""
+    """One drawing for each figure that was measured, to switch between; the speedup first, as in the answer."""
     found: dict[str, list[Json]] = {}
     for cell in result["cells"]:
         for figure, item in _figures(cell):
