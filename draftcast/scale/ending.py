@@ -5,7 +5,7 @@ import errno
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import FrameType
 
 import click
@@ -29,8 +29,7 @@ def ended_as_by_ctrl_c() -> Iterator[None]:
         for each in taken:
             signal.signal(each, signal.SIG_IGN)  # said again while the rows are written: they still are
         came.append(number)
-        if number != signal.SIGTERM:
-            _forget_terminal()
+        _forget_terminal_after(number)
         raise KeyboardInterrupt
 
     for number in taken:
@@ -51,8 +50,42 @@ def ended_as_by_ctrl_c() -> Iterator[None]:
             signal.signal(number, signal.SIG_DFL)
 
 
-def _forget_terminal() -> None:
-    """What would go to a terminal that was closed goes nowhere: writing to it fails, and files are to be written."""
+@contextlib.contextmanager
+def put_off() -> Iterator[Callable[[], None]]:
+    """Signals that would raise an exception wait, within the block, for a call of the function that it is given.
+
+    An exception in the middle of waiting for a lock can leave the lock, and with it the exception, broken. What comes
+    after the last call, while the workers are ended, is dropped.
+    """
+    came: list[int] = []
+    ours = threading.current_thread() is threading.main_thread()
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, *_ENDINGS) if ours}
+    usual = {number: handler for number, handler in handlers.items() if callable(handler)}
+
+    def deliver() -> None:
+        if came:
+            number = came[0]
+            came.clear()
+            usual[number](number, None)
+
+    def note(number: int, frame: FrameType | None) -> None:
+        came.append(number)
+        _forget_terminal_after(number)
+
+    for number in usual:
+        signal.signal(number, note)
+    try:
+        yield deliver
+    finally:
+        for number, handler in usual.items():
+            if signal.getsignal(number) is not signal.SIG_IGN:  # what a handler has changed stays so
+                signal.signal(number, handler)
+
+
+def _forget_terminal_after(number: int) -> None:
+    """After SIGHUP what would go to the terminal goes nowhere: writing to it fails, and files are to be written."""
+    if number in (signal.SIGINT, signal.SIGTERM):
+        return
     for descriptor in (1, 2):
         with contextlib.suppress(OSError):
             if _is_terminal(descriptor):
