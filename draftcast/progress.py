@@ -15,15 +15,17 @@ if TYPE_CHECKING:
 
 _FIRST_S = 2.0  # runs shorter than this say nothing
 _TERMINAL_S, _FILE_S = 0.5, 10.0  # between two words
+_ROWS_FILE_S = 60.0  # of a sweep in a batch job's log, and before its first
 _WIDTH = 60  # covers the line that it overwrites
 
 
 class _Line:
     """One line on stderr: rewritten in place on a terminal, a new one each time elsewhere."""
 
-    def __init__(self) -> None:
+    def __init__(self, first_file_s: float = _FIRST_S, file_s: float = _FILE_S) -> None:
         self.terminal = sys.stderr is not None and sys.stderr.isatty()
-        self._next = time.monotonic() + _FIRST_S
+        self._file_s = file_s
+        self._next = time.monotonic() + (_FIRST_S if self.terminal else first_file_s)
         self._shown = False
         self._width = _WIDTH
 
@@ -33,7 +35,7 @@ class _Line:
 
     def write(self, text: str) -> None:
         """Prints `text`, and starts the wait for the next."""
-        self._next = time.monotonic() + (_TERMINAL_S if self.terminal else _FILE_S)
+        self._next = time.monotonic() + (_TERMINAL_S if self.terminal else self._file_s)
         self._shown = True
         self._width = max(self._width, len(text))
         click.echo(f"\r{text:<{self._width}}" if self.terminal else text, err=True, nl=not self.terminal)
@@ -62,17 +64,17 @@ class Progress:
 
 
 class RowProgress:
-    """Called with the rows done and those in all; prints now and then how long the rest will take, on a terminal."""
+    """Called with the rows done and those in all; prints now and then how long the rest will take."""
 
     def __init__(self, what: str = "rows") -> None:
         """The clock starts now; `what` is counted."""
         self._what = what
-        self._line = _Line()
+        self._line = _Line(_ROWS_FILE_S, _ROWS_FILE_S)
         self._start = time.monotonic()
 
     def __call__(self, done: int, total: int) -> None:
         """Says it if it is time."""
-        if not self._line.terminal or not self._line.is_due() or not done:
+        if not self._line.is_due() or not done:
             return
         left_s = (time.monotonic() - self._start) / done * (total - done)
         self._line.write(f"{done:,} of {total:,} {self._what}, about {duration(left_s)} left")

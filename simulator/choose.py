@@ -13,6 +13,7 @@ from simulator.answers import (
     INTERVAL,
     checked_concurrency,
     collected_notes,
+    does_not_fit,
     effects_on_clients,
     memory_report,
     method_findings,
@@ -162,7 +163,8 @@ def _recommendation(
             probability_better=pick.probability_better if only is None else share_above(only, 1.0),
             gain=_interval(gain),
             by_load=_best_by_load(scores),
-            why=_recommendation_text(study, scores, pick, by_size if deployed else Scheduled(None, None)),
+            why=does_not_fit(study)
+            + _recommendation_text(study, scores, pick, by_size if deployed else Scheduled(None, None)),
             client_effects=effects_on_clients(study, pick.best_enabled),
         ),
         notes,

@@ -10,7 +10,7 @@ from simulator.closed_form import Cell, Grid, capacity, speculative_step
 from simulator.results import JsonObject
 from simulator.study import Study
 
-_PART_WORDS = {
+PART_WORDS = {
     "attention": "attention weights",
     "kv_cache": "KV cache reading",
     "experts": "routed experts",
@@ -88,7 +88,7 @@ def baseline_sentence(study: Study, cell: Cell, base: dict[str, float]) -> str:
     """Where the time of a baseline step goes."""
     total = sum(base.values())
     largest = sorted(base, key=lambda name: -base[name])[:4]
-    parts = ", ".join(f"{_PART_WORDS[name]} {milliseconds(base[name])} ({base[name] / total:.0%})" for name in largest)
+    parts = ", ".join(f"{PART_WORDS[name]} {milliseconds(base[name])} ({base[name] / total:.0%})" for name in largest)
     return f"Without speculation a step at concurrency {cell.concurrency} takes {milliseconds(total)}: {parts}."
 
 
@@ -101,7 +101,7 @@ def difference_sentence(study: Study, cell: Cell, base: dict[str, float], spec: 
     ]
     always = ("speculation_overhead", "verify_path", "experts", "allreduce")
     shown += [name for name in always if name not in shown and change[name] > 0.0]
-    parts = ", ".join(f"{_PART_WORDS[name]} {change[name] / MS:+.2f} ms" for name in shown)
+    parts = ", ".join(f"{PART_WORDS[name]} {change[name] / MS:+.2f} ms" for name in shown)
     mean = "The mean step" if study.system.method in MODEL_FREE_METHODS else "The step"
     return (
         f"{mean} with k={cell.num_speculative_tokens} takes {milliseconds(total)}"

@@ -20,8 +20,8 @@ def render(result: Mapping[str, Any], page: Page) -> None:
     page.bullets(_schedule(recommendation))
     page.heading("Speedup by draft length and concurrency: median, and 90 % interval")
     concurrencies = list(dict.fromkeys(concurrency for _, concurrency in grid))
-    for start in range(0, len(concurrencies), COLUMNS_PER_TABLE):
-        _grid_table(grid, concurrencies[start : start + COLUMNS_PER_TABLE], shown, page)
+    for part in page.parts(len(concurrencies), COLUMNS_PER_TABLE):
+        _grid_table(grid, concurrencies[part], shown, page)
     if result.get("restart"):
         page.section("Restart", [phrases.restart_line(result["restart"])])
     if recommendation.get("flag"):

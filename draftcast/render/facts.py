@@ -24,13 +24,17 @@ def _choose(result: Mapping[str, Any]) -> Iterator[Fact]:
     yield f"Speedup, k = {k or best}", factor(recommendation["gain"]["p50"])
     yield "90 % interval", interval(recommendation["gain"])
     yield "P(better)", probability(recommendation["probability_better"])
-    payback_s = (restart.get("payback_s") or {}).get("p50")
-    yield "Restart paid back", f"after {duration(payback_s)}" if payback_s is not None else "not expected"
+    if (result.get("memory") or {}).get("limited_by_baseline") == "does_not_fit":
+        yield "Memory", "does not fit"
+    elif restart.get("outage_s") is not None:
+        payback_s = (restart.get("payback_s") or {}).get("p50")
+        yield "Restart paid back", f"after {duration(payback_s)}" if payback_s is not None else "not expected"
 
 
 def _simulate(result: Mapping[str, Any]) -> Iterator[Fact]:
     yield "Speedup", factor(result["speedup"]["p50"])
-    yield "90 % interval", interval(result["speedup"])
+    if result["speedup"].get("p05") is not None:
+        yield "90 % interval", interval(result["speedup"])
     for name, key in (("baseline", "baseline"), ("with drafts", "speculative")):
         arm = result[key] or {}
         yield f"Tokens/s, {name}", significant(arm.get("throughput_tokens_per_s"))

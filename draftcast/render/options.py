@@ -23,9 +23,9 @@ def render(result: Mapping[str, Any], page: Page) -> None:
     today = {load["concurrency"]: load["throughput_tokens_per_s"] for load in result["today"]["loads"]}
     loads = list(today)
     page.heading("Throughput over today's without speculation, by concurrency: median")
-    for start in range(0, len(loads), COLUMNS_PER_TABLE):
-        part = {load: today[load] for load in loads[start : start + COLUMNS_PER_TABLE]}
-        _gains(options, part, page, "today: tok/s" if result["today"]["fits"] else "if it fitted: tok/s")
+    for part in page.parts(len(loads), COLUMNS_PER_TABLE):
+        beside = {load: today[load] for load in loads[part]}
+        _gains(options, beside, page, "today: tok/s" if result["today"]["fits"] else "if it fitted: tok/s")
     page.heading("Over the traffic, and when")
     _times(options, page)
     page.bullets(_left_out([o for o in result["options"] if o not in options]))

@@ -31,6 +31,10 @@ class Page:
         self.console.width = max(self.console.width, MIN_WIDTH)
         self.can_draw = self.console.encoding.lower().startswith("utf")
 
+    def parts(self, count: int, most: int) -> list[slice]:
+        """`count` columns in parts of `most`, which fit beside each other in 80 columns."""
+        return [slice(start, start + most) for start in range(0, count, most)]
+
     def headline(self, text: str) -> None:
         """The answer, in bold."""
         self._print(self._wrap(text), "bold")

@@ -15,6 +15,10 @@ class ReportPage(Page):
         self.blocks: list[Block] = []
         self.can_draw = False  # its charts are better
 
+    def parts(self, count: int, most: int) -> list[slice]:
+        """One part: tables scroll."""
+        return [slice(0, count)]
+
     def headline(self, text: str) -> None:
         """The answer."""
         self._add("headline", text)

@@ -8,6 +8,7 @@ from draftcast.render.page import Page
 
 # Short heads leave room for the keys; the headline says them in full.
 NOTABLE_SHARE = 0.1  # of the step: a difference that explains something
+ARMS = ("baseline", "speculative")
 FIGURES = ("speedup", "90 %", "faster", "ms", "drafts")
 
 
@@ -17,10 +18,8 @@ def render(result: Mapping[str, Any], page: Page) -> None:
     keys = list(rows[0]["vary"]) if rows else []
     if not result.get("complete", True):
         page.headline(f"PARTIAL: {result['stopped_reason']} after {len(rows):,} of {result['rows_total']:,} rows.")
-    page.headline(
-        f"{counted(len(rows), 'combination')} of {', '.join(keys)}: median speedup, its 90 % interval, P(faster), "
-        "ms per output token without and with drafts."
-    )
+    page.headline(_answer(rows, keys))
+    page.text("Median speedup, its 90 % interval, P(faster), ms per output token without and with drafts.")
     heads = [_short(key, keys) for key in keys]
     cells = ([*(str(row["vary"][key]) for key in keys), *_figures(row)] for row in rows)
     page.table((*heads, *FIGURES), cells, num_texts=len(keys))
@@ -29,6 +28,19 @@ def render(result: Mapping[str, Any], page: Page) -> None:
     failed = [row for row in rows if row.get("failed_reason")]
     page.section("Not possible", [f"{_named(row['vary'])}: {row['error']}" for row in impossible])
     page.section("Failed", [f"{_named(row['vary'])}: {row['failed_reason']}" for row in failed])
+
+
+def _answer(rows: Sequence[Mapping[str, Any]], keys: Sequence[str]) -> str:
+    """The largest speedup among the combinations that can run, and where it is."""
+    what = f"{counted(len(rows), 'combination')} of {', '.join(keys)}"
+    known = [row for row in rows if _has_figures(row) and not any(_lacks_memory(row[arm]) for arm in ARMS)]
+    known = [row for row in known if row["speedup"].get("p50") is not None]
+    if not known:
+        return f"{what}: none of them has a speedup."
+    best = max(known, key=lambda row: float(row["speedup"]["p50"]))
+    figures = f"{factor(best['speedup']['p50'])} ({interval(best['speedup'])})"
+    odds = f"P(faster) {probability(best['probability_faster'])}"
+    return f"{what}: the largest speedup is {figures}, {odds}, with {_named(best['vary'])}."
 
 
 def _figures(row: Mapping[str, Any]) -> list[str]:

@@ -1,16 +1,17 @@
 """Chunks handed to an executor, a few at a time; what dies on the way is tried once more, alone."""
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from typing import Protocol
 
 from draftcast.scale.chunks import Answer, Chunk, outcomes_of, run_chunk, singles
+from draftcast.scale.ending import put_off
 from hwmodel.errors import InputError
 from simulator.deployment.keys import short
 from simulator.sweeps import INTERRUPTED, Outcome, Swept, Tell
 
-_POLL_S = 1.0  # between two looks at whether the workers are still there
+_POLL_S = 0.2  # between two looks at whether the workers are still there, and at signals
 DIED = "the process that computed it ended without an answer, alone and twice (killed, or out of memory?)"
 
 
@@ -42,7 +43,11 @@ class Backend(Protocol):
 
 def drive(backend: Backend, work: Iterable[Chunk], outcomes: list[Outcome | None], tell: Tell | None) -> Swept:
     """Fills `outcomes` at the chunks' places. Ctrl-C or the loss of all workers ends it early."""
-    board = _Board(backend, outcomes, tell)
+    with put_off() as deliver_signals:
+        return _driven(backend, work, outcomes, _Board(backend, outcomes, tell, deliver_signals))
+
+
+def _driven(backend: Backend, work: Iterable[Chunk], outcomes: list[Outcome | None], board: "_Board") -> Swept:
     try:
         suspects = board.run(work, alone=False)
         board.run((single for chunk in suspects for single in singles(chunk)), alone=True)
@@ -60,8 +65,10 @@ def drive(backend: Backend, work: Iterable[Chunk], outcomes: list[Outcome | None
 class _Board:
     """Which chunks are out, and what came back."""
 
-    def __init__(self, backend: Backend, outcomes: list[Outcome | None], tell: Tell | None) -> None:
-        self._backend, self._outcomes, self._tell = backend, outcomes, tell
+    def __init__(
+        self, backend: Backend, outcomes: list[Outcome | None], tell: Tell | None, between: Callable[[], None]
+    ) -> None:
+        self._backend, self._outcomes, self._tell, self._between = backend, outcomes, tell, between
         self._done = sum(outcome is not None for outcome in outcomes)
 
     def run(self, work: Iterable[Chunk], *, alone: bool) -> list[Chunk]:
@@ -71,6 +78,7 @@ class _Board:
             while waiting and len(out) < self._backend.window(alone=alone):
                 chunk = waiting.popleft()
                 out[self._submit(chunk)] = chunk
+            self._between()
             done, _ = wait(out, timeout=_POLL_S, return_when=FIRST_COMPLETED)
             if not done:
                 self._backend.check()

@@ -4,10 +4,13 @@ import contextlib
 import multiprocessing
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import resource_tracker
+from multiprocessing.connection import wait
 from typing import Any
 
 from draftcast.scale.chunks import chunks
@@ -102,7 +105,9 @@ class _Pool:
     def executor(self) -> Executor:
         """The pool, a new one where a process of the last was killed."""
         if self._pool is None or self._pool._broken:
-            self._pool = _Quiet(self.jobs, mp_context=self._context)
+            _start_tidying()
+            with _held_back():
+                self._pool = _Quiet(self.jobs, mp_context=self._context, initializer=follow_parent)
         return self._pool
 
     def window(self, *, alone: bool) -> int:
@@ -121,7 +126,7 @@ class _Pool:
 
 
 class _Quiet(ProcessPoolExecutor):
-    """A pool whose processes leave Ctrl-C to this one, and that can be ended at any moment."""
+    """A pool whose processes leave signals to this one, and that can be ended at any moment."""
 
     def submit(self, *arguments: Any, **options: Any) -> Any:
         """Starts processes on the way, which inherit that the signal is held back."""
@@ -154,13 +159,37 @@ class _Quiet(ProcessPoolExecutor):
                 manager.join()
 
 
+def _start_tidying() -> None:
+    """Starts the process that removes what is left of semaphores; the signals do not reach it.
+
+    Its start lifts the hold on Ctrl-C, so it comes before there are semaphores, which would be lost with it.
+    """
+    if hasattr(signal, "pthread_sigmask"):
+        with _held_back():
+            resource_tracker.ensure_running()
+
+
+def follow_parent() -> None:
+    """In a process of the pool: it ends with the one that it works for, however that one ends (SIGKILL included)."""
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})  # by which a broken pool ends its processes
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        threading.Thread(target=_end_after, args=(parent.sentinel,), daemon=True).start()
+
+
+def _end_after(sentinel: int) -> None:
+    wait([sentinel])
+    os._exit(1)
+
+
 @contextlib.contextmanager
 def _held_back() -> Iterator[None]:
-    """Ctrl-C comes after the block, here; what is started within never sees it."""
+    """Ctrl-C, SIGTERM and SIGHUP come after the block, here; what is started within never sees them."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
     try:
         yield
     finally:

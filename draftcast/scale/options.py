@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from draftcast.render.numbers import counted
+from draftcast.scale.ending import ended_as_by_ctrl_c
 from draftcast.start import INTERRUPTED_EXIT_CODE
 from simulator.sweeps import INTERRUPTED, Sweep, Swept, Tell
 
@@ -63,10 +64,11 @@ class Sweeper:
 
 
 def sweep_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Adds --jobs and --dask, handed over as `sweep`."""
+    """Adds --jobs and --dask, handed over as `sweep`; a signal to end is as Ctrl-C."""
 
     @functools.wraps(command)
     def with_sweep(*arguments: Any, jobs: int | None, dask: str | None, **options: Any) -> None:
-        command(*arguments, sweep=Sweeper(jobs, dask), **options)
+        with ended_as_by_ctrl_c():
+            command(*arguments, sweep=Sweeper(jobs, dask), **options)
 
     return _JOBS(_DASK(with_sweep))

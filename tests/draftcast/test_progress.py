@@ -50,15 +50,17 @@ def test_rows_say_what_is_done_and_what_is_left_after_two_seconds(
     assert captured.out == ""
 
 
-def test_rows_say_nothing_where_stderr_is_no_terminal(
+def test_rows_say_a_line_a_minute_where_stderr_is_a_file(
     clock: Clock, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     on_a_terminal(monkeypatch, False)
     progress = RowProgress()
-    clock.now_s += 60
-    progress(50, 100)
+    for done in (10, 25, 30, 50):
+        clock.now_s += 40
+        progress(done, 100)
     progress.close()
-    assert capsys.readouterr() == ("", "")
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split(",")[0] for line in lines] == ["25 of 100 rows", "50 of 100 rows"]
 
 
 def test_requests_are_said_in_lines_where_stderr_is_a_file(

@@ -8,6 +8,9 @@ from typing import Any
 import pytest
 
 from draftcast.output import show, to_json
+from draftcast.render.choose import render
+from draftcast.render.facts import facts
+from draftcast.render.report_page import ReportPage
 
 Show = Callable[[dict[str, Any], str], list[str]]
 
@@ -181,6 +184,25 @@ def test_whatif_prints_one_row_per_combination(page: Show) -> None:
     assert ["8", "0.16.0", "0.84x", "0.70-1.02", "4", "%", "13.6", "16.1"] in [line.split() for line in lines]
 
 
+def test_whatif_says_first_where_the_speedup_is_largest_among_what_can_run(page: Show) -> None:
+    arms = {"baseline": BASELINE, "speculative": SPECULATIVE}
+    unfit = {**arms, "baseline": BASELINE | {"limited_by": "does_not_fit"}}
+    rows = [
+        {
+            "vary": {"a.b": i},
+            "speedup": {"p05": low, "p50": 2 * low, "p95": 3 * low},
+            "probability_faster": 0.9,
+            **these,
+        }
+        for i, (low, these) in enumerate(((0.4, arms), (0.7, arms), (0.5, arms), (0.9, unfit)))
+    ]
+    text = " ".join(page({"inputs": {}, "rows": [*rows, {"vary": {"a.b": 9}, "error": "no"}]}, "whatif"))
+    answer = "5 combinations of a.b: the largest speedup is 1.40x (0.70-2.10), P(faster) 90 %, with a.b = 1."
+    assert answer in text
+    none = page({"inputs": {}, "rows": [{"vary": {"a.b": 9}, "error": "no"}]}, "whatif")
+    assert none[0] == "1 combination of a.b: none of them has a speedup."
+
+
 def test_whatif_says_why_a_combination_has_no_figures(page: Show) -> None:
     rows = [{"vary": {"engine.tensor_parallel_size": 3}, "error": "3 does not divide 64 heads"}]
     lines = page({"inputs": {}, "rows": rows}, "whatif")
@@ -199,6 +221,27 @@ def test_whatif_marks_a_combination_that_does_not_fit_instead_of_giving_its_figu
     row = {"vary": {"hardware.num_gpus": 4}, "speedup": SLOWER, "probability_faster": 0.04, **arms}
     lines = page({"inputs": {}, "rows": [row]}, "whatif")
     assert ["4", "does", "not", "fit", "-", "-", *times] in [line.split() for line in lines]
+
+
+def test_the_figures_under_the_answer_call_no_restart_unpaid_whose_outage_is_not_stated() -> None:
+    gain = {"num_speculative_tokens": 1, "gain": SLOWER, "probability_better": 0.9}
+    paid, unpaid = {"payback_s": {"p50": 600.0}}, {"payback_s": {"p50": None}}
+
+    def said(restart: dict[str, Any], **memory: Any) -> dict[str, str]:
+        result = {"recommendation": RECOMMENDATION | gain, "restart": restart, "memory": MEMORY | memory}
+        return dict(facts(result, "choose"))
+
+    assert said({**paid, "outage_s": 60.0})["Restart paid back"] == "after 10 min"
+    assert said({**unpaid, "outage_s": 60.0})["Restart paid back"] == "not expected"
+    assert "Restart paid back" not in said({**unpaid, "outage_s": None})
+    assert said({**unpaid, "outage_s": 60.0}, limited_by_baseline="does_not_fit")["Memory"] == "does not fit"
+
+
+def test_a_page_keeps_the_grid_in_one_table_where_a_terminal_has_several() -> None:
+    paper = ReportPage()
+    render(choice(), paper)
+    tables = [block.table for block in paper.blocks if block.table is not None]
+    assert [len(table.columns) for table in tables] == [7]
 
 
 def test_a_narrow_terminal_cuts_no_digits(page: Show, monkeypatch: pytest.MonkeyPatch) -> None:

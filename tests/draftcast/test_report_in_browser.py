@@ -151,6 +151,14 @@ def test_on_a_phone_nothing_is_wider_than_the_screen_and_labels_stay_readable(
     assert min(sizes) > 8
 
 
+def test_the_launch_text_is_all_there_on_a_phone_and_on_paper(browser_as_new: Browser, pages: dict[str, Path]) -> None:
+    browser_as_new.call("Emulation.setDeviceMetricsOverride", **PHONE)
+    browser_as_new.open(pages["choose"])
+    cut = values(browser_as_new, "[...document.querySelectorAll('pre')].map(e => e.scrollWidth - e.clientWidth)")
+    assert cut
+    assert max(cut) == 0
+
+
 @pytest.mark.parametrize("view", VIEWS)
 def test_no_text_of_a_drawing_is_cut_at_its_edge(browser_as_new: Browser, pages: dict[str, Path], view: str) -> None:
     for width in (900, PHONE["width"]):

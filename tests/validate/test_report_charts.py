@@ -1,6 +1,8 @@
 """Charts from results: every drawn value is one of the result, and odd results still draw."""
 
+import itertools
 import json
+import math
 from typing import Any
 
 import pytest
@@ -89,7 +91,7 @@ def test_a_curve_holds_every_load_with_its_band() -> None:
 
 def test_one_load_alone_can_be_drawn() -> None:
     charts = choose.charts(choice(cell(0, 4, 1.0), cell(1, 4, 0.9)), {"shown": 1})
-    assert "The median is slower at 4." in named(charts, "speedup-by-load-k1").finding
+    assert "The median is slower at concurrency 4." in named(charts, "speedup-by-load-k1").finding
     for chart in charts:
         assert inline_svg(chart.wide, "a", chart.alt).startswith("<svg ")
 
@@ -107,6 +109,27 @@ def test_a_grid_too_large_to_draw_is_thinned_and_stays_whole_in_the_table() -> N
     assert len(drawn(chart, "line", "column")) == 20 * 16
     assert "speedup-by-load-k7" in [c.name for c in charts]
     assert len([c for c in charts if c.group == "speedup-by-load"]) <= 9
+
+
+def test_what_a_heat_map_leaves_out_is_said() -> None:
+    many, few = ([cell(k, load, 1.0) for k in (0, 1) for load in range(1, loads)] for loads in (21, 4))
+    assert (
+        "Drawn are 16 of 20 concurrencies; the table has all." in choose.charts(choice(*many), {"shown": 1})[0].finding
+    )
+    assert "Drawn are" not in choose.charts(choice(*few), {"shown": 1})[0].finding
+
+
+def test_a_phone_has_only_the_columns_whose_figures_fit() -> None:
+    chart = choose.charts(choice(*(cell(k, load, 1.0) for k in (0, 1) for load in range(1, 21))), {"shown": 1})[0]
+    columns = list(dict.fromkeys(column for column, _ in drawn(chart, "column", "median", narrow=True)))
+    assert (columns[0], columns[-1], len(columns)) == ("1", "20", 9)
+
+
+def test_nothing_is_recommended_on_a_heat_map_where_the_model_does_not_fit() -> None:
+    unfit = {**choice(*GRID, picked=0), "memory": {"limited_by_baseline": "does_not_fit"}}
+    chart = choose.charts(unfit, {"shown": 1})[0]
+    assert ("k = 0", "1") in drawn(chart, "line", "column")
+    assert '"use"' not in chart.finding
 
 
 def arm(step_s: float, **parts_s: float) -> Json:
@@ -134,6 +157,21 @@ def test_two_varied_keys_make_a_heat_map() -> None:
     assert drawn(chart, "line", "column") == [("1", "x"), ("1", "y"), ("2", "x"), ("2", "y")]
 
 
+def test_values_that_are_called_the_same_have_places_of_their_own() -> None:
+    values = [f"/a/very/long/folder/of/models/that/are/all/alike/{end}.json" for end in "abc"]
+    rows = [what_if_row({"a.b": b, "c.d": d}, p50) for p50, b in ((0.9, 1), (1.2, 2)) for d in values]
+    charts = whatif.charts({"inputs": {}, "rows": rows}, {})
+    assert len(drawn(named(charts, "speedup-heat-map"), "line", "column")) == 6
+    assert len(drawn(named(charts, "speedups"), "label")) == 6
+
+
+def test_a_combination_that_does_not_fit_is_not_drawn_beside_those_that_do() -> None:
+    unfit = what_if_row({"a.b": 2}, 1.9)
+    unfit["baseline"]["limited_by"] = "does_not_fit"
+    charts = whatif.charts({"inputs": {}, "rows": [what_if_row({"a.b": 1}, 0.9), unfit]}, {})
+    assert drawn(named(charts, "speedups"), "label", "mid") == [("1", 0.9)]
+
+
 def test_no_combination_no_chart() -> None:
     assert whatif.charts({"inputs": {}, "rows": [{"vary": {"a.b": 2}, "error": "no"}]}, {}) == []
 
@@ -146,8 +184,8 @@ def test_parts_of_a_step_are_in_ms_and_parts_that_neither_arm_has_are_left_out()
     row = {"vary": {"a": 1}, "speedup": speedup(1.0), "probability_faster": 0.5, "baseline": base, "speculative": spec}
     chart = named(whatif.charts({"inputs": {}, "rows": [row]}, {}), "step-parts-1")
     assert drawn(chart, "label", "arm", "value") == [
-        ("experts", "baseline", 10.0),
-        ("experts", "with drafts", 8.0),
+        ("routed experts", "baseline", 10.0),
+        ("routed experts", "with drafts", 8.0),
         ("drafter", "baseline", 0.0),
         ("drafter", "with drafts", 4.0),
     ]
@@ -240,6 +278,11 @@ def test_a_backtest_draws_its_rows_and_its_sets_worst_first() -> None:
     assert drawn(charts[1], "label", "mid") == [("bad (3)", 30.0), ("good (3)", 10.0)]
 
 
+def test_sets_whose_names_are_cut_to_the_same_have_lines_of_their_own() -> None:
+    sets = [scores("https://example.org/a/long/name/of/a/published/set/" + end, 0.1) for end in "ab"]
+    assert len(drawn(backtest.charts({"sets": sets}, {"rows": []})[0], "label")) == 2
+
+
 def test_a_backtest_that_scored_nothing_draws_nothing() -> None:
     assert backtest.charts({"sets": []}, {"rows": []}) == []
 
@@ -265,6 +308,54 @@ def test_a_validation_with_the_figures_of_the_contract_alone_is_drawn_too() -> N
     band = {"p05": 1.0, "p50": 1.1, "p95": 1.2}
     one = {"concurrency": 4, "num_speculative_tokens": 2, "predicted": band, "measured": 1.1, "inside_interval": True}
     assert drawn(validate.charts({"cells": [one]}, {})[0], "mid", "measured") == [(1.1, 1.1)]
+
+
+def test_allreduce_texts_do_not_touch_each_other() -> None:
+    points = [
+        {
+            "arm": arm,
+            "concurrency": load,
+            "bytes": 1e4 * load * (4 if arm == "speculative" else 1),
+            "time_s": 1e-5 * load,
+        }
+        for load in (*range(1, 20), 256)
+        for arm in ("baseline", "speculative")
+    ]
+    curve = [{"bytes": 1e3 * 4**i, "time_s": 1e-5} for i in range(8)]
+    found = {"points": points, "curve": curve, "allreduces_per_step": 10, "skew_s": 0.0, "source": "by hand"}
+    (chart,) = curves.allreduce_charts({"allreduce": found})
+    assert len(chart.table.rows) == 48
+    for layer in [each for each in chart.wide["layer"] if each["mark"]["type"] == "text"]:
+        sizes = [row["size"] for row in layer["data"]["values"]]
+        low, high = layer["encoding"]["x"]["scale"]["domain"]
+        assert len(sizes) > 4
+        assert all(math.log(b / a) >= 0.04 * math.log(high / low) for a, b in itertools.pairwise(sizes))
+
+
+def test_a_validation_shows_the_speedup_first_and_loads_far_apart_on_a_logarithmic_axis() -> None:
+    cells = [
+        {
+            "concurrency": load,
+            "num_speculative_tokens": k,
+            "quantities": {
+                "throughput_tokens_per_s": {
+                    "predicted": {"p05": 40.0 * load, "p50": 50.0 * load, "p95": 60.0 * load},
+                    "measured": 200.0 * load,
+                    "inside_interval": False,
+                },
+                **({"speedup": {"predicted": speedup(1.2), "measured": 1.3, "inside_interval": True}} if k else {}),
+            },
+        }
+        for load in (1, 64)
+        for k in (0, 2)
+    ]
+    first, second = validate.charts({"cells": cells}, {})
+    assert (first.label, first.selected, second.label, second.selected) == ("speedup", True, "throughput", False)
+    scales = [chart.wide["layer"][-1]["encoding"]["x"]["scale"] for chart in (first, second)]
+    assert [scale.get("type") for scale in scales] == [None, "log"]
+    low, high = scales[1]["domain"]
+    assert low < 40
+    assert high > 200 * 64
 
 
 def test_options_are_drawn_with_their_gain_and_their_days() -> None:

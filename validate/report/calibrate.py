@@ -6,7 +6,19 @@ from hwmodel.units import MS
 from validate.report.chart import Chart, Json, Spec, Table
 from validate.report.marks import TICKS, intervals, predicted_against_measured
 from validate.report.numbers import text_of
-from validate.report.theme import BASELINE, INK, SMALL, SPECULATIVE, TEXT, figure, layer, log_axis, name, value
+from validate.report.theme import (
+    BASELINE,
+    INK,
+    SMALL,
+    SPECULATIVE,
+    TEXT,
+    distinct,
+    figure,
+    layer,
+    log_axis,
+    name,
+    value,
+)
 
 QUANTITIES = {
     "tpot": ("time per token", "ms", 1 / MS),
@@ -193,27 +205,31 @@ def _measurements(measurements: Sequence[Json]) -> Iterator[Chart]:
                 (
                     item["name"],
                     item["what"],
-                    item["restarts"],
+                    "yes" if item["restarts"] else "no",
                     item["log_speedup_sd_after"],
                     item["log_speedup_sd_before"],
                 )
                 for item in measurements
             ),
-            2,
+            3,
         ),
     )
 
 
-def _left_spec(rows: Sequence[Spec], before: float, *, narrow: bool) -> Spec:
+def _left_spec(bars: Sequence[Spec], before: float, *, narrow: bool) -> Spec:
+    labels = distinct([bar["label"] for bar in bars])
+    most = before * (1.45 if narrow else 1.2)
+    rows = [{**bar, "label": label, "end": most} for bar, label in zip(bars, labels, strict=True)]
     axis = {"domain": False, "ticks": False, "labelLimit": 150 if narrow else 260}
     y = {"field": "label", "type": "nominal", "sort": None, "title": None, "axis": axis}
-    scale = {"domain": [0, before * (1.45 if narrow else 1.2)]}
+    scale = {"domain": [0, most]}
     x = {"field": "left", "type": "quantitative", "scale": scale,
          "axis": {"title": "left, one standard deviation", "format": ".0%", "tickCount": 4}}  # fmt: skip
-    text = {"type": "text", "align": "left", "dx": 4, "fontSize": SMALL if narrow else TEXT}
+    text = {"type": "text", "align": "right", "fontSize": SMALL if narrow else TEXT}  # clear of bars and dashed line
+    end = {**x, "field": "end"}
     layers = [
         layer(rows, {"type": "bar", "color": BASELINE, "height": 14}, x=x, y=y),
         layer([{"left": before}], {"type": "rule", "strokeDash": [5, 4], "color": INK}, x=x),
-        layer(rows, text, x=x, y=y, text={"field": "text"}, color=value(INK)),
+        layer(rows, text, x=end, y=y, text={"field": "text"}, color=value(INK)),
     ]
     return figure(layers, narrow=narrow, height=len(rows) * 26 + 58)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from hwmodel.units import MS
 from validate.report.chart import Chart, Json, Spec, Table
-from validate.report.heat import MAX_COLUMNS, MAX_LINES, HeatCell, heat_spec
+from validate.report.heat import MAX_COLUMNS, MAX_LINES, HeatCell, heat_spec, reading
 from validate.report.marks import arms_over_load, banded_curve
 from validate.report.numbers import percent, speedup_text, text_of
 from validate.report.theme import thinned
@@ -37,7 +37,9 @@ def charts(result: Json, details: Json) -> list[Chart]:
 def _heat_map(result: Json, grid: Grid, lengths: list[int], loads: list[int]) -> Chart:
     objective = result["inputs"].get("deployment", {}).get("objective", {})
     asked = objective.get("min_probability_faster", USUAL_PROBABILITY)
-    picked = result["recommendation"]["num_speculative_tokens"]
+    runs = (result.get("memory") or {}).get("limited_by_baseline") != "does_not_fit"
+    picked = result["recommendation"]["num_speculative_tokens"] if runs else None
+    few, drawn = thinned(lengths, MAX_LINES), thinned(loads, MAX_COLUMNS)
     cells = [
         HeatCell(
             str(load),
@@ -47,15 +49,15 @@ def _heat_map(result: Json, grid: Grid, lengths: list[int], loads: list[int]) ->
             grid[k, load]["probability_faster"],
             is_reference=k == 0,
         )
-        for k in thinned(lengths, MAX_LINES)
-        for load in thinned(loads, MAX_COLUMNS)
+        for k in few
+        for load in drawn
     ]
     heads = ("draft tokens", "concurrency", "speedup p50", "p05", "p95", "P(faster)", "ms/token", "tokens/s", "limit")
     return Chart(
         "speedup-heat-map",
         "Speedup by draft length and concurrency",
-        "Median of the speedup and, where there is room, its 90 % interval. Green is faster, brown slower; "
-        f'framed where P(faster) is at least {percent(asked)}; "use" marks the recommended length.',
+        reading(asked, (len(few), len(lengths), "draft lengths"), (len(drawn), len(loads), "concurrencies"))
+        + (' "use" marks the recommended length.' if runs else ""),
         f"Heat map: {len(lengths)} draft lengths by {len(loads)} concurrencies, the speedup written in each cell.",
         heat_spec(cells, LOAD, asked, narrow=False),
         heat_spec(cells, LOAD, asked, narrow=True),
@@ -125,7 +127,9 @@ def _crossing_sentence(crossing: Sequence[tuple[int, int]], points: Sequence[Jso
         return f"The median passes 1 {between}."
     side = "faster" if points[0]["p50"] >= 1.0 else "slower"
     first, last = points[0]["load"], points[-1]["load"]
-    return f"The median is {side} at " + (f"every load from {first} to {last}." if len(points) > 1 else f"{first}.")
+    return f"The median is {side} at " + (
+        f"every load from {first} to {last}." if len(points) > 1 else f"concurrency {first}."
+    )
 
 
 def what_users_see(arms: dict[str, list[Json]], k: int) -> list[Chart]:

@@ -1,5 +1,6 @@
 """The charts of what stands behind an answer: acceptance by position, distinct experts, AllReduce."""
 
+import math
 from collections.abc import Iterator, Sequence
 
 from hwmodel.units import KIB, US
@@ -7,6 +8,9 @@ from validate.report.chart import Chart, Json, Spec, Table
 from validate.report.marks import TICKS, arm_curves, arm_scales
 from validate.report.numbers import percent, text_of
 from validate.report.theme import INK, MUTED, SMALL, SPECULATIVE, THIRD, figure, layer, log_axis, name, round_ticks
+
+_ROOM_BELOW = 1.3  # under the lowest mark, for its text
+_LETTERS_SHARE = 0.04  # of the width, which a text of three digits takes
 
 
 def acceptance_charts(curves: Json) -> Iterator[Chart]:
@@ -155,6 +159,7 @@ def _allreduce_spec(rows: Sequence[Spec], curve: Sequence[Spec], *, narrow: bool
     near = [point for point in curve if low / 8 <= point["size"] <= high * 8] or list(curve)
     sizes = [*(point["size"] for point in near), low, high]
     times = [*(point["time"] for point in near), *(row["time"] for row in rows)]
+    times.append(min(times) / _ROOM_BELOW)
     x = {"field": "size", **log_axis(sizes, "message, KiB", TICKS[narrow], _powers(sizes))}
     y = {"field": "time", **log_axis(times, "time of one AllReduce, us", TICKS[narrow], round_ticks(times), grid=True)}
     color, shape = arm_scales()
@@ -165,8 +170,19 @@ def _allreduce_spec(rows: Sequence[Spec], curve: Sequence[Spec], *, narrow: bool
     if not narrow:
         for arm, shift in (("baseline", 15), ("with drafts", -13)):
             text = {"type": "text", "dy": shift, "fontSize": SMALL}
-            layers.append(layer([r for r in rows if r["arm"] == arm], text, x=x, y=y, text={"field": "load"}))
+            said = _apart([row for row in rows if row["arm"] == arm], x["scale"]["domain"])
+            layers.append(layer(said, text, x=x, y=y, text={"field": "load"}))
     return figure(layers, narrow=narrow, height=260 if narrow else 320)
+
+
+def _apart(rows: Sequence[Spec], domain: Sequence[float]) -> list[Spec]:
+    """The rows whose texts do not touch those of the rows before them, by their place on the logarithmic axis."""
+    least = math.log(domain[1] / domain[0]) * _LETTERS_SHARE
+    kept: list[Spec] = []
+    for row in sorted(rows, key=lambda row: float(row["size"])):
+        if not kept or math.log(row["size"] / kept[-1]["size"]) >= least:
+            kept.append(row)
+    return kept
 
 
 def _powers(values: Sequence[float]) -> list[float]:

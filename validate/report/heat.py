@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from hwmodel.records import dataclass
 from validate.report.chart import Json, Spec
 from validate.report.numbers import UNDEFINED, percent, speedup_text
-from validate.report.theme import DIVERGING, INK, NARROW, ON_DARK, ON_LIGHT, SMALL, TEXT, WIDE, figure, layer
+from validate.report.theme import DIVERGING, INK, NARROW, ON_DARK, ON_LIGHT, SMALL, TEXT, WIDE, figure, layer, thinned
 
 MAX_COLUMNS, MAX_LINES = 16, 20  # more cells have no room for their figures
 LEAST_SPAN, MOST_SPAN = math.log2(1.25), math.log2(2.5)  # of the colours, to either side of no change
 DARK_CELL = 0.85  # of the span: beyond it the text is white (contrast 4.5 and more on either side)
 LETTER, LABEL_LIMIT = 6.0, {False: 220, True: 110}  # pixels of a letter of a label, and of a label at most
 INTERVAL_WIDTH = {False: 58, True: 50}  # pixels that an interval takes
+FIGURE_WIDTH = 31  # and a median in small print
 HIGH_CELL, LOW_CELL, AXIS = 40, 26, 50  # pixels, with interval and without
 
 
@@ -32,14 +33,25 @@ class HeatCell:
         return f"{self.place}: {speedup_text(self.speedup)}, P(faster) {percent(self.probability_faster)}"
 
 
+def reading(asked: float, *drawn: tuple[int, int, str]) -> str:
+    """How the drawing is to be read, and what is drawn of how many; a phone may leave out more columns."""
+    left = [f"{some} of {every} {what}" for some, every, what in drawn if some < every]
+    return (
+        "Median of the speedup and, where there is room, its 90 % interval. Green is faster, brown slower; "
+        f"framed where P(faster) is at least {percent(asked)}."
+        + (f" Drawn are {' and '.join(left)}; the table has all." if left else "")
+    )
+
+
 def heat_spec(cells: Sequence[HeatCell], column_title: str, asked: float, *, narrow: bool) -> Spec:
-    """The drawing; framed where P(faster) is at least `asked`."""
-    columns = list(dict.fromkeys(cell.column for cell in cells))
+    """The drawing; framed where P(faster) is at least `asked`. On a phone only the columns whose figures fit."""
     lines = list(dict.fromkeys(cell.line for cell in cells))
-    span = min(max([LEAST_SPAN, *(abs(math.log2(m)) for m in map(_median, cells) if m)]), MOST_SPAN)
-    rows = [_row(cell, asked, span) for cell in cells]
     label_width = min(LETTER * max(len(line) for line in lines), LABEL_LIMIT[narrow])
-    column_width = ((NARROW if narrow else WIDE) - label_width) / len(columns)
+    room = (NARROW if narrow else WIDE) - label_width
+    columns = thinned(list(dict.fromkeys(cell.column for cell in cells)), max(2, int(room / FIGURE_WIDTH)))
+    span = min(max([LEAST_SPAN, *(abs(math.log2(m)) for m in map(_median, cells) if m)]), MOST_SPAN)
+    rows = [_row(cell, asked, span) for cell in cells if cell.column in columns]
+    column_width = room / len(columns)
     with_interval = column_width >= INTERVAL_WIDTH[narrow]
     x = {
         "field": "column",
@@ -48,7 +60,7 @@ def heat_spec(cells: Sequence[HeatCell], column_title: str, asked: float, *, nar
         "title": column_title,
         "axis": {"orient": "top", "labelAngle": 0, "domain": False, "ticks": False, "labelLimit": 90},
     }
-    axis = {"domain": False, "ticks": False, "labelLimit": LABEL_LIMIT[narrow]}
+    axis = {"domain": False, "ticks": False, "labelLimit": LABEL_LIMIT[narrow], "labelPadding": 5}
     y = {"field": "line", "type": "ordinal", "sort": None, "title": None, "axis": axis}
     scale = {"domain": [span * (i - 4) / 4 for i in range(9)], "range": list(DIVERGING), "clamp": True}
     shade = {"field": "log2", "type": "quantitative", "scale": scale, "legend": None}

@@ -15,6 +15,7 @@ from validate.report.theme import (
     MUTED,
     SMALL,
     SPECULATIVE,
+    distinct,
     figure,
     layer,
     log_axis,
@@ -27,6 +28,7 @@ LABELLED = {False: 9, True: 6}  # points with their value written beside them
 SHAPES = ("circle", "square", "triangle-up", "diamond")
 LINE_HEIGHT, BAR_HEIGHT, AXIS = 26, 16, 58
 LABEL_WIDTH = {False: 260, True: 130}
+BAR_LABEL_WIDTH = {False: 260, True: 160}
 MAX_LINES = 40  # of intervals or bars in one drawing
 
 
@@ -102,12 +104,13 @@ def intervals(
 
     Rows: label, low, mid, high, tip; `measured` where something was measured (a hollow diamond).
     """
-    shown = rows[:MAX_LINES]
+    labels = distinct([row["label"] for row in rows[:MAX_LINES]])
+    shown = [{**row, "label": label} for row, label in zip(rows, labels, strict=False)]
     axis = {"domain": False, "ticks": False, "labelLimit": LABEL_WIDTH[narrow]}
     y = {"field": "label", "type": "nominal", "sort": None, "title": None, "axis": axis}
     x: Spec = {"type": "quantitative", "scale": {"zero": zero}, "axis": {"title": title, "tickCount": 6}}
     if log:
-        ends = [row[key] for row in shown for key in ("low", "mid", "high") if row[key]]
+        ends = [row[key] for row in shown for key in ("low", "mid", "high", "measured") if row.get(key)]
         x = log_axis(ends or [1.0], title, TICKS[narrow], round_ticks(ends or [1.0]), grid=True)
     measured = [{**row, "mid": row["measured"]} for row in shown if row.get("measured") is not None]
     dashed = {"type": "rule", "strokeDash": [5, 4], "color": INK}
@@ -125,7 +128,7 @@ def intervals(
 def arm_bars(rows: Sequence[Spec], title: str, *, narrow: bool) -> Spec:
     """Bars of both arms beside each other with their values written. Rows: label, arm, value, text, tip."""
     labels = list(dict.fromkeys(row["label"] for row in rows))
-    axis = {"domain": False, "ticks": False, "labelLimit": LABEL_WIDTH[narrow]}
+    axis = {"domain": False, "ticks": False, "labelLimit": BAR_LABEL_WIDTH[narrow]}
     y = {"field": "label", "type": "nominal", "sort": None, "title": None, "axis": axis,
          "scale": {"paddingInner": 0.25}}  # fmt: skip
     offset = {"field": "arm", "type": "nominal", "sort": list(ARMS)}

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 
 from hwmodel.units import HOUR
 from validate.report.chart import Chart, Json, Spec, Table
-from validate.report.heat import MAX_COLUMNS, MAX_LINES, HeatCell, heat_spec
+from validate.report.heat import MAX_COLUMNS, MAX_LINES, HeatCell, heat_spec, reading
 from validate.report.marks import intervals
-from validate.report.numbers import percent, speedup_text, text_of
+from validate.report.numbers import speedup_text, text_of
 from validate.report.theme import name, thinned
 
 DAY = 24 * HOUR
@@ -43,7 +43,8 @@ def _by_load(result: Json, known: Known) -> Iterator[Chart]:
         return
     objective = result.get("inputs", {}).get("deployment", {}).get("objective", {})
     asked = objective.get("min_probability_faster", USUAL_PROBABILITY)
-    loads = thinned(sorted({gain["concurrency"] for _, figures in rows for gain in figures["by_load"]}), MAX_COLUMNS)
+    every = sorted({gain["concurrency"] for _, figures in rows for gain in figures["by_load"]})
+    loads = thinned(every, MAX_COLUMNS)
     cells = [
         HeatCell(
             str(gain["concurrency"]),
@@ -59,8 +60,8 @@ def _by_load(result: Json, known: Known) -> Iterator[Chart]:
     yield Chart(
         "options-by-load",
         "What each option brings, by load",
-        "Median of the throughput over today's without speculation and, where there is room, its 90 % interval; framed"
-        f" where P(faster) is at least {percent(asked)}.",
+        "Throughput over today's without speculation. "
+        + reading(asked, (len(rows[:MAX_LINES]), len(rows), "options"), (len(loads), len(every), "concurrencies")),
         f"Heat map: {len(rows)} options by {len(loads)} concurrencies, the speedup written in each cell.",
         heat_spec(cells, "concurrency (requests at once)", asked, narrow=False),
         heat_spec(cells, "concurrency (requests at once)", asked, narrow=True),

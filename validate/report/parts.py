@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from hwmodel.units import MS
+from simulator.explain import PART_WORDS
 from validate.report.chart import Chart, Json, Spec, Table
 from validate.report.marks import arm_bars
 from validate.report.numbers import text_of
@@ -61,7 +62,7 @@ def _tokens(speculative: Json) -> str:
 
 def _bar(arm: str, values: Json, part: str) -> Spec:
     time_ms = values["parts_s"].get(part, 0.0) / MS
-    label = name(part.replace("_", " "))
+    label = name(PART_WORDS.get(part, part.replace("_", " ")))  # as in the reasons below the charts
     share = time_ms / (values["step_s"] / MS)
     tip = f"{label}, {arm}: {text_of(time_ms)} ms, {share:.1%} of the step"
     return {"label": label, "arm": arm, "value": time_ms, "text": text_of(time_ms, 3), "tip": tip}

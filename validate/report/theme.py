@@ -96,6 +96,20 @@ def name(text: object, limit: int = MAX_NAME) -> str:
     return short(str(text), limit)
 
 
+def distinct(labels: Sequence[str]) -> list[str]:
+    """The labels, the second and further of the same text numbered: each is a place of its own on an axis.
+
+    >>> distinct(["a", "b", "a"])
+    ['a', 'b', 'a #2']
+    """
+    seen: dict[str, int] = {}
+    found = []
+    for label in labels:
+        seen[label] = seen.get(label, 0) + 1
+        found.append(label if seen[label] == 1 else f"{label} #{seen[label]}")
+    return found
+
+
 def log_axis(
     values: Sequence[float], title: str, most: int, ticks: Sequence[float] | None = None, *, grid: bool = False
 ) -> Spec:

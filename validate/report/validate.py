@@ -16,15 +16,17 @@ FIGURES = {
     "tokens_per_step": ("tokens per step", "tokens per step and request", 1.0),
 }
 FIRST = "speedup"
+WIDE = 8.0  # largest over smallest value, from which on an axis is logarithmic
 
 
 def charts(result: Json, details: Json) -> list[Chart]:
-    """One drawing for each figure that was measured, to switch between."""
+    """One drawing for each figure that was measured, to switch between; the speedup first, as in the answer."""
     found: dict[str, list[Json]] = {}
     for cell in result["cells"]:
         for figure, item in _figures(cell):
             found.setdefault(figure, []).append({**item, "cell": cell})
-    return [_figure(figure, items, selected=i == 0) for i, (figure, items) in enumerate(found.items())]
+    names = sorted(found, key=lambda figure: list(FIGURES).index(figure) if figure in FIGURES else len(FIGURES))
+    return [_figure(figure, found[figure], selected=i == 0) for i, figure in enumerate(names)]
 
 
 def _figures(cell: Json) -> Iterator[tuple[str, Json]]:
@@ -34,6 +36,12 @@ def _figures(cell: Json) -> Iterator[tuple[str, Json]]:
     for figure, item in items:
         if item.get("measured") is not None and (item.get("predicted") or {}).get("p50") is not None:
             yield str(figure), item
+
+
+def _is_wide(values: Sequence[float | None]) -> bool:
+    """Whether some of the values would be a point on a linear axis: then it is logarithmic."""
+    known = [value for value in values if value is not None]
+    return min(known) > 0 and max(known) > WIDE * min(known)
 
 
 def _figure(figure: str, items: Sequence[Json], *, selected: bool) -> Chart:
@@ -51,14 +59,15 @@ def _figure(figure: str, items: Sequence[Json], *, selected: bool) -> Chart:
         table.append((cell["num_speculative_tokens"], cell["concurrency"], mid, low, high, measured, inside))
     hits = sum(bool(item.get("inside_interval")) for item in items)
     at = 1.0 if figure == FIRST else None
+    log = _is_wide([row[key] for row in rows for key in ("low", "mid", "high", "measured")])
     return Chart(
         f"predicted-and-measured-{figure.replace('_', '-')}" if figure in FIGURES else "predicted-and-measured-other",
         "Predicted and measured",
         f"{words[0].upper()}{words[1:]}: the prediction (square) with its 90 % interval and what was measured (hollow"
         f" diamond). {hits} of {len(items)} lie inside.",
         f"Intervals of the predicted {words} of {len(items)} cells, a mark for what was measured.",
-        intervals(rows, unit, narrow=False, at=at),
-        intervals(rows, unit, narrow=True, at=at),
+        intervals(rows, unit, narrow=False, at=at, log=log),
+        intervals(rows, unit, narrow=True, at=at, log=log),
         Table(("k", "concurrency", f"predicted, {unit}", "p05", "p95", "measured", "90 % interval"), tuple(table), 0),
         group="predicted-and-measured",
         label=words,

@@ -5,20 +5,20 @@ from collections.abc import Sequence
 from hwmodel.units import MS
 from validate.report.chart import Chart, Json, Table
 from validate.report.choose import USUAL_PROBABILITY
-from validate.report.heat import MAX_COLUMNS, MAX_LINES, HeatCell, heat_spec
+from validate.report.heat import MAX_COLUMNS, MAX_LINES, HeatCell, heat_spec, reading
 from validate.report.marks import MAX_LINES as MOST_INTERVALS
 from validate.report.marks import intervals
 from validate.report.numbers import percent, speedup_text
 from validate.report.parts import parts_chart
-from validate.report.theme import name
+from validate.report.theme import distinct, name
 
 MAX_PARTS = 12  # combinations whose parts are drawn
 MAX_LABEL = 120
 
 
 def charts(result: Json, details: Json) -> list[Chart]:
-    """All charts that the rows support; those without figures are left out and stand in the command's own text."""
-    rows = [row for row in result["rows"] if row.get("speedup", {}).get("p50") is not None]
+    """All charts that the rows support; those without figures, or that do not fit, stand in the command's own text."""
+    rows = [row for row in result["rows"] if row.get("speedup", {}).get("p50") is not None and _fits(row)]
     if not rows:
         return []
     keys = list(rows[0]["vary"])
@@ -29,6 +29,11 @@ def charts(result: Json, details: Json) -> list[Chart]:
             parts_chart(row["baseline"], row["speculative"], values_of(row["vary"]), str(i + 1), selected=i == 0)
         )
     return found
+
+
+def _fits(row: Json) -> bool:
+    """Whether both arms run: figures of one that does not fit assume that it did."""
+    return all(row[arm].get("limited_by") != "does_not_fit" for arm in ("baseline", "speculative"))
 
 
 def label(vary: Json) -> str:
@@ -74,10 +79,11 @@ def _table(rows: Sequence[Json], keys: Sequence[str]) -> Table:
 def _heat_map(result: Json, rows: Sequence[Json], keys: Sequence[str]) -> Chart:
     objective = result["inputs"].get("deployment", {}).get("objective", {})
     asked = objective.get("min_probability_faster", USUAL_PROBABILITY)
+    lines, columns = (_labels(rows, key, limit) for key, limit in zip(keys, (40, 20), strict=True))
     cells = [
         HeatCell(
-            name(row["vary"][keys[1]], 20),
-            name(row["vary"][keys[0]], 40),
+            columns[str(row["vary"][keys[1]])],
+            lines[str(row["vary"][keys[0]])],
             label(row["vary"]),
             row["speedup"],
             row["probability_faster"],
@@ -87,13 +93,18 @@ def _heat_map(result: Json, rows: Sequence[Json], keys: Sequence[str]) -> Chart:
     return Chart(
         "speedup-heat-map",
         f"Speedup by {name(keys[0])} and {name(keys[1])}",
-        "Median of the speedup and, where there is room, its 90 % interval; framed where P(faster) is at least "
-        f"{percent(asked)}. Combinations without figures are empty.",
+        f"{reading(asked)} Combinations that cannot run are empty.",
         f"Heat map of the speedup over {name(keys[0])} and {name(keys[1])}, written in each cell.",
         heat_spec(cells, name(keys[1]), asked, narrow=False),
         heat_spec(cells, name(keys[1]), asked, narrow=True),
         _table(rows, keys),
     )
+
+
+def _labels(rows: Sequence[Json], key: str, limit: int) -> dict[str, str]:
+    """What each value of a key is called on its axis: no two the same, long ones cut short."""
+    values = list(dict.fromkeys(str(row["vary"][key]) for row in rows))
+    return dict(zip(values, distinct([name(value, limit) for value in values]), strict=True))
 
 
 def _speedups(rows: Sequence[Json], keys: Sequence[str]) -> Chart:

@@ -1,10 +1,13 @@
 """Sweeps in local processes: same answers in the same order, faults kept to the cell that has them."""
 
+import fcntl
 import json
 import os
+import pty
 import signal
 import subprocess
 import sys
+import termios
 from collections.abc import Callable
 from pathlib import Path
 
@@ -170,12 +173,39 @@ raise SystemExit(main())
 """
 
 
-@pytest.mark.parametrize("jobs", [1, 2])
-def test_ctrl_c_keeps_the_rows_that_are_done(jobs: int, reference_case: Path) -> None:
+def sweep_arguments(deployment: Path, jobs: int) -> list[str]:
+    """2500 rows, a minute of work."""
     keys = [f"workload.{name}_tokens={','.join(map(str, range(100, 5100, 100)))}" for name in ("input", "output")]
     vary = [text for key in keys for text in ("--vary", key)]
+    return [sys.executable, "-c", TELLING, "whatif", str(deployment), *vary, "--jobs", str(jobs), "--json"]
+
+
+IN_A_LOCK = """
+import os, signal, threading
+import sweep_cells
+from draftcast.scale.local import Processes
+
+told = []
+
+def take_back(self, state):
+    if told and threading.current_thread() is threading.main_thread():
+        os.kill(os.getpid(), signal.SIGINT)
+    self._lock.acquire()
+
+threading.Condition._acquire_restore = take_back
+if __name__ == "__main__":
+    swept = Processes(2)(sweep_cells.square, range(4000), lambda done, total: told.append(done))
+    print(swept.stopped, 0 < swept.done < 4000)
+"""
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_a_signal_to_end_keeps_the_rows_that_are_done(
+    jobs: int, number: signal.Signals, code: int, reference_case: Path
+) -> None:
     process = subprocess.Popen(
-        [sys.executable, "-c", TELLING, "whatif", str(reference_case), *vary, "--jobs", str(jobs), "--json"],
+        sweep_arguments(reference_case, jobs),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         cwd=CHECKOUT,
@@ -183,15 +213,62 @@ def test_ctrl_c_keeps_the_rows_that_are_done(jobs: int, reference_case: Path) ->
     )
     assert process.stderr is not None
     assert process.stderr.readline() == b"row\n"
-    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: the workers get it as well
+    os.killpg(process.pid, number)  # as a terminal does: the workers get it as well
     out, err = process.communicate(timeout=60)
-    assert process.returncode == 130
+    assert process.returncode == code
     assert b"Traceback" not in err
     answer = json.loads(out)
     assert answer["complete"] is False
     assert answer["stopped_reason"] == "interrupted"
     assert answer["rows_total"] == 2500
     assert 0 < answer["rows_done"] == len(answer["rows"]) < 2500
+
+
+def test_closing_the_terminal_keeps_what_goes_to_a_file(reference_case: Path, tmp_path: Path) -> None:
+    def own_terminal() -> None:
+        fcntl.ioctl(2, termios.TIOCSCTTY, 0)
+
+    ours, theirs = pty.openpty()
+    with (tmp_path / "rows.json").open("wb") as file:
+        process = subprocess.Popen(
+            sweep_arguments(reference_case, 2),
+            stdin=theirs,
+            stdout=file,
+            stderr=theirs,
+            cwd=CHECKOUT,
+            start_new_session=True,
+            preexec_fn=own_terminal,
+        )
+    os.close(theirs)
+    assert os.read(ours, 3) == b"row"
+    os.close(ours)
+    assert process.wait(60) == 129
+    assert json.loads((tmp_path / "rows.json").read_text())["rows_done"] > 0
+
+
+def test_no_process_outlives_a_program_that_is_killed(reference_case: Path) -> None:
+    process = subprocess.Popen(
+        sweep_arguments(reference_case, 2), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, cwd=CHECKOUT
+    )
+    assert process.stderr is not None
+    assert process.stderr.readline() == b"row\n"
+    process.kill()
+    process.communicate(timeout=60)  # until no process has its stderr open
+
+
+def test_ctrl_c_while_a_lock_is_taken_back_is_as_at_any_other_moment(tmp_path: Path) -> None:
+    script = tmp_path / "interrupted.py"
+    script.write_text(IN_A_LOCK)
+    process = subprocess.run(
+        [sys.executable, script],
+        env={**os.environ, "PYTHONPATH": f"{CHECKOUT}:{CHECKOUT / 'tests'}"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert process.stdout == "interrupted True\n"
+    assert process.stderr == ""
 
 
 def test_jobs_takes_a_count(run: Run, reference_case: Path) -> None:
