@@ -23,7 +23,7 @@ Array = NDArray[np.float64]
 
 COLUMNS = ("tokens", "requests", "distinct_experts")
 NAMES = ("popularity_sigma", "stickiness", "routing_memory")
-_COUNT_NOISE = 0.02  # relative: the model's own error is of that size (docs/model.md, routing check)
+_COUNT_NOISE = 0.02  # relative: about the error of the model itself (docs/model.md, eq. E2)
 _MAX_TOKENS = 65_536
 _MAX_ROWS = 10_000
 _TOLD = 4.0  # by so much more must the squared errors grow where a parameter stays at its prior's centre
