@@ -82,7 +82,7 @@
   };
 
   const want = (kind) => {
-    delete document.body.dataset.settled;
+    delete document.body.dataset.settled; // it says of which settings the answer shown is, for tests
     if (kind === "final" && running !== null) {
       running.abort.abort();
       running = null;
@@ -93,6 +93,7 @@
 
   let later = 0;
   const soon = () => {
+    delete document.body.dataset.settled;
     clearTimeout(later);
     later = setTimeout(() => want("final"), 250);
   };
