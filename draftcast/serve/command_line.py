@@ -22,12 +22,14 @@ def commands(request: Request, method: str | None, state: State) -> tuple[str, s
 
 
 def _source(source: str) -> str:
-    """The source as a shell takes it."""
+    """The source as a shell takes it; as it is where nothing in it is to be hidden."""
+    source = source.replace("\\\n", " ")
     try:
-        words = shlex.split(source) if " " in source else [source]
+        words = shlex.split(source)
     except ValueError:
-        words = [source]
-    return shlex.quote(" ".join(redact_argv(words)) if len(words) > 1 else redact_text(source))
+        return shlex.quote(redact_text(source))
+    shown = redact_argv(words)
+    return shlex.quote(source if shown == words else shlex.join(shown))
 
 
 def _options(request: Request, method: str | None) -> Sequence[str]:

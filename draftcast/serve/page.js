@@ -68,6 +68,7 @@
       if (told.answer !== null) place(told.answer);
       if (told.error === null && !preview) {
         history.replaceState(null, "", told.query ? `?${told.query}` : location.pathname);
+        document.getElementById("said").textContent = document.getElementById("verdict").textContent;
         document.body.dataset.settled = told.query;
       } else if (!preview) {
         document.body.dataset.settled = "error";

@@ -73,7 +73,8 @@ def page(shown: Shown, own: Mapping[str, str], subject: str) -> str:
             _form(shown.state, own),
             '<div class="side">',
             f'<p id="error" class="error" role="alert">{safe(shown.error or "")}</p>',
-            f'<div id="answer" aria-live="polite">{"" if shown.answer is None else fragment(shown)}</div>',
+            '<p id="said" class="said" role="status"></p>',
+            f'<div id="answer">{"" if shown.answer is None else fragment(shown)}</div>',
             "</div>",
             "</main>",
             f"<footer><p>draftcast {safe(__version__)}. Everything is computed on the machine that serves this page, "

@@ -21,6 +21,7 @@ from simulator.deployment.write import file_text
 from validate.web.server import PLAIN, Address, Handler, Listener, Reply
 
 OPTION = "--port"
+_MAX_CLIENTS = 32  # browsers open several connections ahead of need, and hold them; answers are computed one by one
 _HTML, _JSON, _TOML = "text/html; charset=utf-8", "application/json", "application/toml; charset=utf-8"
 _REFUSED, _NO_ANSWER, _MISDIRECTED = 400, 422, 421
 _POLICY = (
@@ -147,6 +148,7 @@ def listen(site: Site, address: Address) -> Listener:
     """The site, served until the listener is closed."""
 
     class Pages(Handler):
+        max_clients = _MAX_CLIENTS
         allowed = "GET /"
         headers_of_all = (
             ("Content-Security-Policy", _POLICY),

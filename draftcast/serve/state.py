@@ -131,6 +131,8 @@ def check_settable(override: str, own: Mapping[str, Any]) -> None:
     field = field_at(["measured", measured[2]] if measured else path)
     if field is None:
         raise UnknownNameError(unknown_key([part.strip() or "?" for part in path]))
+    if not value:
+        return  # "KEY=" puts the default back, whatever was stated
     if key in CARDS:
         _check_card(key, value, own)
     elif _holds_table(field) or (is_text(field) and key not in FREE_TEXT and not _has_fixed_words(field)):
@@ -149,7 +151,7 @@ def _check_card(key: str, value: str, own: Mapping[str, Any]) -> None:
     for part in key.split("."):
         here = here.get(part) if isinstance(here, Mapping) else None
     known = CARDS[key]()
-    if value and value not in known and value != here:
+    if value not in known and value != here:
         raise InputError(f"{key}: got '{short(value)}', allowed on the page: {', '.join(known)}")
 
 

@@ -46,9 +46,14 @@ def holders() -> list[str]:
 
 @pytest.mark.parametrize("key", holders())
 def test_no_table_can_be_set_as_a_whole(key: str) -> None:
-    for value in ('{replay = "/etc/passwd", config = "/etc/passwd"}', "", "x"):
+    for value in ('{replay = "/etc/passwd", config = "/etc/passwd"}', "x"):
         with pytest.raises(InputError):
             parse(urlencode([("set", f"{key}={value}")]), OWN)
+
+
+def test_any_key_can_be_put_back_to_its_default() -> None:
+    for key in (key for key in EVERY_KEY if not key.startswith("measured.")):
+        assert parse(urlencode([("set", f"{key}=")]), OWN).overrides == (f"{key}=",)
 
 
 @pytest.mark.parametrize("key", ["hardware .gpu", "hardware. gpu", " hardware.gpu", "hardware.gpu ", "hardware.gpu\t"])

@@ -49,6 +49,7 @@ def address_of(text: str) -> Address:
 class Handler(BaseHTTPRequestHandler):
     """Subclasses say what a GET gets; any other method is not allowed, and what is no request is repeated nowhere."""
 
+    max_clients = MAX_CLIENTS
     allowed: str  # the paths, in words, for what is refused
     headers_of_all: tuple[tuple[str, str], ...] = ()
     server_version, sys_version = "draftcast", ""
@@ -123,16 +124,16 @@ def _listening(address: Address, handler: type[Handler], option: str) -> "_Serve
 
 
 class _Server(ThreadingHTTPServer):
-    """At most `MAX_CLIENTS` connections at once, each for `REQUEST_S`."""
+    """At most the handler's `max_clients` connections at once, each for `REQUEST_S`."""
 
     daemon_threads = True
     block_on_close = False
     request_queue_size = 16
     allow_reuse_address = True
 
-    def __init__(self, family: int, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
+    def __init__(self, family: int, address: tuple[str, int], handler: type[Handler]) -> None:
         self.address_family = family
-        self._slots = threading.BoundedSemaphore(MAX_CLIENTS)
+        self._slots = threading.BoundedSemaphore(handler.max_clients)
         self._open: set[socket.socket] = set()
         super().__init__(address, handler)
 
