@@ -7,7 +7,7 @@ from typing import Any
 
 from draftcast import __version__
 from draftcast.render import phrases
-from draftcast.render.numbers import factor, interval, milliseconds, probability, significant
+from draftcast.render.numbers import UNDEFINED, factor, interval, milliseconds, probability, significant
 from draftcast.render.report_page import ReportPage
 from draftcast.serve.answer import Answer
 from draftcast.serve.controls import CONTROLS, LOAD, Control
@@ -152,9 +152,10 @@ def _number(control: Control, name: str, set_to: str, stands: str) -> str:
             f'<input type="range" hidden min="0" max="{len(control.stops) - 1}" step="1" data-stops="{stops}" '
             f'aria-label="{safe(control.label)}">'
         )
+    hint = UNDEFINED if stands == _UNSTATED else stands
     return (
         f'<span class="pair">{slider}<input id="{name}" name="{safe(control.key)}" inputmode="decimal" '
-        f'value="{safe(set_to)}" placeholder="{safe(stands)}" maxlength="400"></span>'
+        f'value="{safe(set_to)}" placeholder="{safe(hint)}" maxlength="400"></span>'
     )
 
 

@@ -165,7 +165,7 @@ def test_the_page_without_scripts_is_complete(url: str) -> None:
     page = json.loads(get(f"{url}answer.json?{settings}")[2])
     speedup = page["predict"]["speedup"]
     assert f"{speedup['p50']:.2f}x (90 % interval {speedup['p05']:.2f}-{speedup['p95']:.2f}" in text
-    assert 'name="hardware.allreduce_latency_us" inputmode="decimal" value="30" placeholder="not stated"' in text
+    assert 'name="hardware.allreduce_latency_us" inputmode="decimal" value="30" placeholder="-"' in text
     assert '<option value="ngram" selected>ngram</option>' in text
     assert re.search(r"<textarea[^>]*>workload\.kind=chat</textarea>", text)
     assert text.count('<td class="h') == len(page["choose"]["grid"])
@@ -347,6 +347,17 @@ def test_the_heat_map_has_the_colours_of_the_report(url: str) -> None:
     style = get(f"{url}page.css")[2]
     assert heat_rules() in style
     assert all(color in style for color in DIVERGING)
+
+
+def test_it_needs_no_library_of_charts_and_loads_no_simulation(box: Path) -> None:
+    script = (
+        "import sys; sys.path.insert(0, 'tests'); sys.modules['vl_convert'] = None\n"
+        f"from served import site_of; site = site_of({str(box)!r})\n"
+        "reply = site.reply('/?c=4', {'host': 'localhost'}, lambda: False)\n"
+        "print(reply.status, 'simpy' in sys.modules, 'requests' in sys.modules, 'scipy' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=CHECKOUT)
+    assert done.stdout == "200 False False False\n"
 
 
 # The command itself
