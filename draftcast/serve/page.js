@@ -66,11 +66,13 @@
       error.textContent = told.error || "";
       answer.classList.toggle("stale", told.error !== null);
       if (told.answer !== null) place(told.answer);
-      if (told.error === null && !preview) {
+      if (preview || wanted !== null) {
+        // the next question is about to be asked
+      } else if (told.error === null) {
         history.replaceState(null, "", told.query ? `?${told.query}` : location.pathname);
         document.getElementById("said").textContent = document.getElementById("verdict").textContent;
         document.body.dataset.settled = told.query;
-      } else if (!preview) {
+      } else {
         document.body.dataset.settled = "error";
       }
     } catch (problem) {

@@ -14,11 +14,13 @@ from draftcast.serve.controls import CONTROLS, LOAD, Control
 from draftcast.serve.drawings import curve, heat_table, parts_table
 from draftcast.serve.state import FREE, State
 from hwmodel.records import dataclass
+from simulator.deployment import Deployment
 from simulator.deployment.keys import short
 from validate.report.text import safe
 
 _MAX_SHOWN = 60  # characters of a file's value
 _UNSTATED = "not stated"
+_ACCEPTANCE = "speculation.acceptance.conditional"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,16 +43,26 @@ def own_values(answer: Answer) -> dict[str, str]:
             here = here.get(part) if isinstance(here, Mapping) else None
         found[control.key] = "" if here is None else _as_set(here)
     found[LOAD] = str(inputs["concurrency"])
+    found[_ACCEPTANCE] = found[_ACCEPTANCE] or _other_form(answer.deployment)
     found["hardware.interconnect"] = found["hardware.interconnect"] or inputs["resolved"]["interconnect"]
     found["speculation.num_speculative_tokens"] = str(inputs["num_speculative_tokens"])
     found["hardware.num_gpus"] = found["hardware.num_gpus"] or str(answer.deployment.num_gpus)
     return found
 
 
+def _other_form(deployment: Deployment) -> str:
+    """The acceptance of a deployment that states it in another form than the control's; empty where it does not."""
+    acceptance = deployment.speculation.acceptance
+    if acceptance is None:
+        return ""
+    value = getattr(acceptance, acceptance.form)
+    return acceptance.form if isinstance(value, dict) else f"{acceptance.form} {_as_set(value)}"
+
+
 def _as_set(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
-    return ",".join(map(_as_set, value)) if isinstance(value, list) else str(value)
+    return ",".join(map(_as_set, value)) if isinstance(value, list | tuple) else str(value)
 
 
 def page(shown: Shown, own: Mapping[str, str], subject: str) -> str:

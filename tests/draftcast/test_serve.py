@@ -124,6 +124,12 @@ def test_a_profile_counts_on_the_page_as_in_the_commands(box: Path, tmp_path: Pa
     profile.write_text(json.dumps(learned.to_document()), encoding="utf-8")
     with serving_page(site_of(box, profile=str(profile))) as found:
         page = json.loads(get(f"{found}answer.json?c=8")[2])
+        text = get(f"{found}deployment.toml?c=8")[2]
+    file = tmp_path / "deployment.toml"
+    file.write_text(text, encoding="utf-8")
+    assert "# It needs the same --profile." in text
+    again = told_by(run, "predict", file, "--profile", profile, "-c", "8")
+    assert again["speedup"] == page["predict"]["speedup"]
     assert page["choose"] == told_by(run, "choose", box, "--profile", profile)
     assert page["predict"] == told_by(run, "predict", box, "--profile", profile, "-c", "8")
     assert f"--profile {profile}" in page["commands"][0]

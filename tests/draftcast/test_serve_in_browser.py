@@ -230,6 +230,19 @@ def test_a_share_of_drafted_steps_brings_its_acceptance_along(page: Browser, tmp
     assert set_to == "speculation.acceptance.conditional=0.5&speculation.acceptance.draft_probability=0"
 
 
+def test_an_acceptance_that_the_file_states_otherwise_is_not_replaced_on_the_way(page: Browser, tmp_path: Path) -> None:
+    path = tmp_path / "counted.toml"
+    stated = "acceptance = { mean_length = 2.2, measured_at_k = 3 }"
+    path.write_text(DEPLOYMENT.replace("acceptance = { conditional = [0.6] }", stated), encoding="utf-8")
+    with serving_page(site_of(path, num_draws=300)) as found:
+        page.open(found)
+        told = "document.querySelector('[data-key=\"speculation.acceptance.conditional\"] .own').textContent"
+        assert "mean_length 2.2" in page.evaluate(told)
+        page.evaluate(f"document.querySelector('{slider('speculation.acceptance.draft_probability')}').focus()")
+        press(page, "End", 35)
+        assert settled(page) == "speculation.acceptance.draft_probability=1"
+
+
 def test_what_does_not_fit_is_one_line_and_the_last_answer_stays(page: Browser, url: str, box: Path) -> None:
     page.open(f"{url}?c=4")
     before = page.evaluate("document.querySelector('#answer').innerHTML")
