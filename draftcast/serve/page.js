@@ -94,6 +94,7 @@
     else if (wanted !== "final") wanted = kind;
   };
 
+  let rough = 0;
   let later = 0;
   const soon = () => {
     delete document.body.dataset.settled;
@@ -116,10 +117,12 @@
       slider.hidden = false;
       slider.addEventListener("input", () => {
         set(row, stops[slider.value]);
-        want("preview");
+        clearTimeout(rough);
+        rough = setTimeout(() => want("preview"), 0); // not where "change" follows at once, as it does after a key
         soon();
       });
       slider.addEventListener("change", () => {
+        clearTimeout(rough);
         clearTimeout(later);
         want("final");
       });
