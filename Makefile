@@ -58,13 +58,14 @@ docs: setup ## the generated parts of docs/: command help, tables, outputs
 accuracy: setup ## docs/accuracy.md from a run of the backtest; about ten minutes
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python docs/make_accuracy.py
 
-bench: setup ## start-up, a grid cell, a simulated step, a replay, memory, the measuring client, sweeps
+bench: setup ## start-up, a grid cell, a simulated step, a replay, memory, the measuring client, sweeps, the what-if page
 	$(BIN)/python benchmarks/startup.py
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python benchmarks/grid.py
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python benchmarks/serving.py
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python benchmarks/replay.py
 	$(BIN)/python benchmarks/client.py
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python benchmarks/scale.py
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python benchmarks/serve.py
 
 clean: ## caches and build leftovers; keeps .venv
 	rm -rf .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache build dist *.egg-info out

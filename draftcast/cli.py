@@ -27,6 +27,7 @@ COMMANDS = {
     "options": "All ways to faster decoding side by side: what each gains, takes and risks.",
     "train-cost": "What training a draft head costs, here and on rented machines, and when its gain has paid.",
     "calibrate": "Model parameters fitted to measurements, with uncertainty, and what would narrow it.",
+    "serve": "A local page: move keys of the deployment, and see the answer change at once.",
     "report": "One page with the answer, its charts and what stands behind it.",
     "step": "One engine step on the ranks: layers, AllReduce on the links of the box, experts as drawn.",
     "measure": "Load on a live server, or its own traffic: what a step takes and what is accepted.",

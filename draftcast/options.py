@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -11,6 +11,7 @@ import click
 from hwmodel.records import dataclass
 
 if TYPE_CHECKING:
+    from draftcast.expand import Expanded
     from simulator.deployment import Deployment
 
 # click's base class takes a type argument for type checkers, and in older releases none at run time.
@@ -73,15 +74,21 @@ class Request:
         `api_key` is the key of a server that is asked, in place of the environment's.
         """
         from draftcast.expand import expand, stated
-        from simulator.deployment import load_deployment
 
         overrides = (*self.named_overrides(method), *self.overrides)
         expanded = expand(self.source, self.launch, stated(overrides, "engine.version"), api_key)
+        deployment = self.checked(expanded, overrides)
+        return deployment if self.profile is None else self._with_profile(deployment, self.profile)
+
+    @staticmethod
+    def checked(expanded: Expanded, overrides: Sequence[str]) -> Deployment:
+        """The deployment of what the source was expanded to, with `overrides` laid over it."""
+        from simulator.deployment import load_deployment
+
         for key, option in (("hardware.gpu", "--gpu"), ("model.config", "--model")):
             expanded.require(key, any(item.startswith(f"{key}=") for item in overrides), option)
         expanded.require_method(any(item.startswith("speculation.method=") for item in overrides))
-        deployment = load_deployment(expanded.source, overrides, expanded.notes_beside(overrides))
-        return deployment if self.profile is None else self._with_profile(deployment, self.profile)
+        return load_deployment(expanded.source, overrides, expanded.notes_beside(overrides))
 
     @staticmethod
     def _with_profile(deployment: Deployment, path: str) -> Deployment:

@@ -38,7 +38,7 @@ def document(result: Json, view: str, charts: Sequence[Chart]) -> Document:
     importlib.import_module(f"draftcast.render.{view}").render(result, page)
     notes = tuple(one_line(note) for note in result.get("notes", ()))
     blocks = [*page.blocks, *([Block("heading", "Notes"), Block("bullets", items=notes)] if notes else [])]
-    subject = _subject(result)
+    subject = subject_of(result)
     return Document(
         title=f"draftcast {view}" + (f": {subject}" if subject else ""),
         subtitle=f"draftcast {view}" + (f" · {subject}" if subject else ""),
@@ -51,7 +51,7 @@ def document(result: Json, view: str, charts: Sequence[Chart]) -> Document:
     )
 
 
-def _subject(result: Json) -> str:
+def subject_of(result: Json) -> str:
     """What was asked about, in a few words: model, machine, engine, method."""
     deployment = result.get("inputs", {}).get("deployment")
     if not deployment:

@@ -6,7 +6,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -165,7 +165,27 @@ def _keep_freed_memory() -> None:
     np.empty(_KEPT_BYTES, dtype=np.uint8)
 
 
+class _Latest(NamedTuple):
+    """What was found out about a deployment last: a page asks two questions about each one that it shows."""
+
+    deployment: Deployment
+    knowledge: Knowledge
+
+
+_latest: list[_Latest] = []  # none or one
+
+
 def _knowledge(deployment: Deployment) -> Knowledge:
+    """What is known of a deployment, which is frozen: the very same one is not looked into twice in a row."""
+    for latest in _latest:
+        if latest.deployment is deployment:
+            return latest.knowledge
+    found = _Latest(deployment, _found_out(deployment))
+    _latest[:] = [found]
+    return found.knowledge
+
+
+def _found_out(deployment: Deployment) -> Knowledge:
     if deployment.profile is None:
         return knowledge_of(deployment)
     from simulator.calibrated import calibrated_knowledge  # only where there is a profile: start-up time

@@ -94,10 +94,10 @@ class Browser:
         message: Json = json.loads(line)
         return message
 
-    def open(self, page: Path) -> None:
-        """Loads the file and waits until it is there; only what this page reports is kept."""
+    def open(self, page: Path | str) -> None:
+        """Loads the file or the address and waits until it is there; only what this page reports is kept."""
         self.events.clear()
-        self.call("Page.navigate", url=page.resolve().as_uri())
+        self.call("Page.navigate", url=page if isinstance(page, str) else page.resolve().as_uri())
         while not any(event.get("method") == "Page.loadEventFired" for event in self.events):
             self.events.append(self._next())
 

@@ -109,9 +109,10 @@ def _plan(target: Target, source: str | None, options: dict[str, Any]) -> WatchP
 
 def _run(plan: WatchPlan, options: dict[str, Any]) -> None:
     """Watches until it is told to end, and says what it has seen."""
-    from validate.watch.endpoint import Endpoint, address_of
+    from validate.watch.endpoint import Endpoint
     from validate.watch.exposition import Figures
     from validate.watch.run import Watch
+    from validate.web.server import address_of
 
     address = None if options["listen"] is None else address_of(options["listen"])
     watch = Watch(plan)

@@ -1,7 +1,8 @@
 """The deployment file: what is served, on what, how it would draft, and what was measured.
 
 `tables` and `speculation` declare the keys, `load` reads and checks them, `overrides` lays command-line values over
-them, `keys` lists them. Everything that a user writes passes through here once; inside, values are trusted.
+them, `keys` lists them, `write` writes a deployment down as a file. Everything that a user writes passes through here
+once; inside, values are trusted.
 """
 
 from simulator.deployment.keys import KeyInfo, known_keys

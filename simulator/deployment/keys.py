@@ -10,6 +10,7 @@ from simulator.deployment.schema import FieldInfo, Table
 from simulator.deployment.tables import TABLES
 
 PARAMETERS = "parameters"
+MEASURED_ON = "measured_on"  # of a file alone: what its facts describe where that is another baseline than its own
 # Ending of a key -> its unit, longest first: the key itself is the only place where a unit is stated.
 _UNITS = {
     "_tokens_per_s": "tokens/s",
@@ -38,9 +39,16 @@ class KeyInfo:
 
 
 def known_keys() -> list[KeyInfo]:
-    """Every key of the deployment file in the order of its tables; `parameters.<name>` stands for any parameter."""
+    """Every key of the deployment file in the order of its tables; `<name>`, `<table>` and `<key>` stand for any."""
     return [_info(key, field) for key, field in _walk()] + [
-        KeyInfo("parameters.<name>", allowed_parameter(), "-", "", "a model parameter's value or prior")
+        KeyInfo("parameters.<name>", allowed_parameter(), "-", "", "a model parameter's value or prior"),
+        KeyInfo(
+            f"{MEASURED_ON}.<table>.<key>",
+            "as that key",
+            "-",
+            "",
+            "in a file alone: tables of what [[measured]] describes, where that is another baseline than this file's",
+        ),
     ]
 
 
@@ -84,19 +92,19 @@ def allowed_parameter() -> str:
 
 def choices(field: FieldInfo) -> tuple[str, ...]:
     """The words that a key accepts where they are a fixed set, else none."""
-    kind = _bare(field.annotation)
+    kind = bare_type(field.annotation)
     return get_args(kind) if get_origin(kind) is Literal else ()
 
 
 def is_text(field: FieldInfo) -> bool:
     """Whether a key holds text, so that `--set engine.version=0.17` is not a number."""
-    kind = _bare(field.annotation)
+    kind = bare_type(field.annotation)
     return kind is str or get_origin(kind) is Literal
 
 
 def is_list(field: FieldInfo) -> bool:
     """Whether a key holds a list, so that `--set workload.concurrency=1,4` is one."""
-    return get_origin(_bare(field.annotation)) is tuple
+    return get_origin(bare_type(field.annotation)) is tuple
 
 
 def short(text: str, limit: int = 60) -> str:
@@ -109,7 +117,7 @@ def _walk() -> Iterator[tuple[str, FieldInfo]]:
     for table, model in TABLES.items():
         for name, field in model.fields.items():
             yield f"{table}.{name}", field
-            inner = _bare(field.annotation)
+            inner = bare_type(field.annotation)
             if isinstance(inner, type) and issubclass(inner, Table):
                 yield from ((f"{table}.{name}.{key}", sub) for key, sub in inner.fields.items())
 
@@ -118,7 +126,7 @@ def _model_at(path: list[str]) -> type[Table] | None:
     model = TABLES.get(path[0]) if path else None
     for name in path[1:]:
         field = model.fields.get(name) if model else None
-        inner = _bare(field.annotation) if field else None
+        inner = bare_type(field.annotation) if field else None
         model = inner if isinstance(inner, type) and issubclass(inner, Table) else None
     return model
 
@@ -139,14 +147,14 @@ def _default(value: object) -> str:
     return str(value)
 
 
-def _bare(annotation: Any) -> Any:
+def bare_type(annotation: Any) -> Any:
     """The type itself, without `| None` and without `Annotated`."""
     origin = get_origin(annotation)
     if origin is Annotated:
-        return _bare(get_args(annotation)[0])
+        return bare_type(get_args(annotation)[0])
     if origin in (Union, UnionType):
         members = [member for member in get_args(annotation) if member is not type(None)]
-        return _bare(members[0]) if len(members) == 1 else annotation
+        return bare_type(members[0]) if len(members) == 1 else annotation
     return annotation
 
 

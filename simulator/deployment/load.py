@@ -12,12 +12,12 @@ from pydantic_core import SchemaValidator, ValidationError
 from hwmodel.errors import InputError, UnknownNameError
 from hwmodel.files import open_regular
 from simulator.deployment.checks import check
-from simulator.deployment.keys import short
+from simulator.deployment.keys import MEASURED_ON, PARAMETERS, short
 from simulator.deployment.overrides import Tables, drop_own_keys, lay_over
 from simulator.deployment.problems import stated_error
 from simulator.deployment.schema import validator
 from simulator.deployment.speculation import METHODS
-from simulator.deployment.tables import LENGTH_DISTRIBUTIONS, Deployment
+from simulator.deployment.tables import LENGTH_DISTRIBUTIONS, TABLES, Deployment
 
 if TYPE_CHECKING:
     from simulator.profile import Profile
@@ -25,13 +25,19 @@ if TYPE_CHECKING:
 _MAX_FILE_BYTES = 1_000_000  # a deployment file is a screen of text; a model file given by mistake is not
 _SHOWN_PATH = 200
 _BASELINE_TABLES = ("model", "hardware", "engine", "workload")
-_PATH_KEYS = (
+PATH_KEYS = (
     ("hardware", "nccl_tests"),
     ("hardware", "topology"),
     ("workload", "length_distribution"),
     ("speculation", "acceptance", "replay"),
 )
-_NAME_OR_PATH_KEYS = (("model", "config"), ("hardware", "gpu"), ("speculation", "draft_model"), ("engine", "launch"))
+NAME_OR_PATH_KEYS = (
+    ("model", "config"),
+    ("hardware", "gpu"),
+    ("speculation", "draft_model"),
+    ("engine", "launch"),
+    ("costs", "training_gpu"),
+)
 _FILE_ENDINGS = (".json", ".toml", ".yaml", ".yml", ".service", ".sh")
 
 
@@ -46,9 +52,12 @@ def load_deployment(
     with one line: what, got, allowed.
     """
     written = _plain(source) if isinstance(source, Mapping) else read_tables(source)
+    origin = _origin(written)
     tables, more = lay_over(_plain(written), overrides)
     deployment = _validated(tables, (*notes, *more))
-    if deployment.measured and changes_baseline(overrides):
+    if deployment.measured and origin is not None and not sets_measured(overrides):
+        deployment._measured_on = _validated(origin, ())
+    elif deployment.measured and changes_baseline(overrides):
         deployment._measured_on = _validated_or_none(written)
     return deployment
 
@@ -78,6 +87,20 @@ def changes_baseline(overrides: Sequence[str]) -> bool:
 def sets_measured(overrides: Sequence[str]) -> bool:
     """Whether the overrides state measured facts themselves: those belong to what results."""
     return any(_root(text) == "measured" for text in overrides)
+
+
+def _origin(written: Tables) -> Tables | None:
+    """Takes `[measured_on]` out of `written`: what the measured facts describe, its tables in place of the file's."""
+    stated = written.pop(MEASURED_ON, None)
+    if stated is None:
+        return None
+    if not isinstance(stated, dict):
+        raise InputError(f"{MEASURED_ON}: got a value, allowed: [{MEASURED_ON}.TABLE] with the tables of a deployment")
+    known = [*(name for name in TABLES if name != "measured"), PARAMETERS]
+    for name in stated:
+        if name not in known:
+            raise UnknownNameError(f"unknown table '{MEASURED_ON}.{short(name)}'; known: {', '.join(known)}")
+    return {**_plain(written), **stated}
 
 
 def _root(override: str) -> str:
@@ -115,7 +138,9 @@ def read_tables(path: str | Path) -> Tables:
         raise InputError(f"{shown}: not usable TOML: nested too deep, allowed: tables as in `list keys`") from None
     except ValueError as problem:  # TOMLDecodeError, and plain ValueError for integers of thousands of digits
         raise InputError(f"{shown}: not valid TOML: {short(str(problem), 120)}") from None
-    _resolve_paths(tables, os.path.dirname(os.path.abspath(path)))
+    folder = os.path.dirname(os.path.abspath(path))
+    _resolve_paths(tables, folder)
+    _resolve_paths(tables.get(MEASURED_ON), folder)
     return tables
 
 
@@ -139,13 +164,13 @@ def _read_text(path: str | Path) -> str:
         raise InputError(f"{shown}: not UTF-8 text (byte {problem.start}), allowed: TOML in UTF-8") from None
 
 
-def _resolve_paths(tables: Tables, folder: str) -> None:
-    for keys in _PATH_KEYS + _NAME_OR_PATH_KEYS:
+def _resolve_paths(tables: Any, folder: str) -> None:
+    for keys in PATH_KEYS + NAME_OR_PATH_KEYS:
         table: Any = tables
         for key in keys[:-1]:
             table = table.get(key) if isinstance(table, dict) else None
         value = table.get(keys[-1]) if isinstance(table, dict) else None
-        if isinstance(value, str) and (keys in _PATH_KEYS or _looks_like_path(value, folder)):
+        if isinstance(value, str) and (keys in PATH_KEYS or _looks_like_path(value, folder)):
             table[keys[-1]] = value if value in LENGTH_DISTRIBUTIONS else _resolved(value, folder)
 
 

@@ -16,12 +16,13 @@ from hwmodel.errors import InputError
 from simulator.deployment import load_deployment
 from validate.client.server_facts import ServerFacts
 from validate.client.target import Target
-from validate.watch import endpoint
 from validate.watch.advice import Asked
-from validate.watch.endpoint import Address, Endpoint, address_of
+from validate.watch.endpoint import Endpoint
 from validate.watch.exposition import CONTENT_TYPE, Family, Figures
 from validate.watch.record import Record
 from validate.watch.run import Watch, WatchPlan
+from validate.web import server
+from validate.web.server import Address, address_of
 
 LOOPBACK = Address("127.0.0.1", 0)
 LABELS = r'\{(?:[a-zA-Z_][a-zA-Z0-9_]*="(?:[^"\\\n]|\\\\|\\"|\\n)*",?)*\}'
@@ -167,10 +168,10 @@ def test_a_request_that_is_none_is_answered_shortly_and_repeats_nothing(served):
 
 
 def test_connections_are_bounded_and_slow_ones_are_cut_off(monkeypatch):
-    monkeypatch.setattr(endpoint, "REQUEST_S", 0.5)
+    monkeypatch.setattr(server, "REQUEST_S", 0.5)
     running = Endpoint(LOOPBACK, lambda: "x 1\n", lambda: None)
     host, port = running.url.removeprefix("http://").split(":")
-    held = [socket.create_connection((host, int(port)), timeout=5) for _ in range(endpoint.MAX_CLIENTS)]
+    held = [socket.create_connection((host, int(port)), timeout=5) for _ in range(server.MAX_CLIENTS)]
     try:
         time.sleep(0.2)
         with socket.create_connection((host, int(port)), timeout=5) as refused:

@@ -1,179 +1,37 @@
-"""A small HTTP server for Prometheus: GET /metrics and GET /healthz, nothing else, bounded in threads and time."""
+"""The page for Prometheus: GET /metrics and GET /healthz, nothing else."""
 
-import contextlib
-import re
-import socket
-import threading
 from collections.abc import Callable
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, NamedTuple
 
-from hwmodel.errors import InputError
-from simulator.deployment.keys import short
 from validate.watch.exposition import CONTENT_TYPE
-
-MAX_CLIENTS = 8  # at once; further ones are hung up on
-REQUEST_S = 10.0  # for one whole request and its answer
-_ADDRESS = re.compile(r"(?:(?P<host>\[[0-9a-fA-F:.%]+\]|[^\[\]:\s/]*):)?(?P<port>[0-9]{1,5})")
-_MAX_PORT = 65535
-_LOOPBACK = "127.0.0.1"
-
-Page = tuple[int, str, str]  # status, content type, text
+from validate.web.server import PLAIN, Address, Handler, Listener, Reply
 
 
-class Address(NamedTuple):
-    """Where to listen."""
-
-    host: str
-    port: int
-
-
-def address_of(text: str) -> Address:
-    """HOST:PORT, or a port on loopback.
-
-    >>> address_of("9109"), address_of("[::1]:0")
-    (Address(host='127.0.0.1', port=9109), Address(host='::1', port=0))
-    """
-    found = _ADDRESS.fullmatch(text.strip())
-    if found is None or int(found["port"]) > _MAX_PORT:
-        raise InputError(f"--listen: got '{short(text)}', allowed: HOST:PORT or PORT, such as 127.0.0.1:9109")
-    return Address((found["host"] or "").strip("[]") or _LOOPBACK, int(found["port"]))
-
-
-class Endpoint:
+class Endpoint(Listener):
     """Serves what two functions return, in threads of its own, until it is closed."""
 
     def __init__(self, address: Address, metrics: Callable[[], str], health: Callable[[], str | None]) -> None:
         """Listens from now on; `health` says what is wrong, None if nothing. `InputError` where it cannot listen."""
 
-        class Handler(_Handler):
+        class Pages(_Pages):
             pages = {  # noqa: RUF012 - of this class alone
-                "/metrics": lambda: (200, CONTENT_TYPE, metrics()),
+                "/metrics": lambda: Reply(200, CONTENT_TYPE, metrics()),
                 "/healthz": lambda: _health(health()),
             }
 
-        self._server = _listening(address, Handler)
-        host, port = str(self._server.server_address[0]), self._server.server_address[1]
-        self.url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
-        self._thread = threading.Thread(
-            target=self._server.serve_forever, kwargs={"poll_interval": 0.2}, name="endpoint", daemon=True
-        )
-        self._thread.start()
-
-    def close(self) -> None:
-        """Stops listening; threads that still answer end with their connections."""
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+        super().__init__(address, Pages, "--listen")
 
 
-def _health(wrong: str | None) -> Page:
-    return (
-        (200, "text/plain; charset=utf-8", "ok\n")
-        if wrong is None
-        else (503, "text/plain; charset=utf-8", f"{wrong}\n")
-    )
+def _health(wrong: str | None) -> Reply:
+    return Reply(200, PLAIN, "ok\n") if wrong is None else Reply(503, PLAIN, f"{wrong}\n")
 
 
-def _listening(address: Address, handler: type[BaseHTTPRequestHandler]) -> "_Server":
-    try:
-        family, _, _, _, where = socket.getaddrinfo(*address, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-        return _Server(family, (str(where[0]), int(where[1])), handler)
-    except (OSError, UnicodeError) as error:
-        reason = (getattr(error, "strerror", None) or "not a host name").lower()
-        shown = f"{short(address.host)}:{address.port}"
-        raise InputError(
-            f"--listen: cannot listen on {shown}: {reason}; allowed: a free port of this machine"
-        ) from None
+class _Pages(Handler):
+    """Two pages; any other path is not there."""
 
+    allowed = "GET /metrics, GET /healthz"
+    pages: dict[str, Callable[[], Reply]]
 
-class _Server(ThreadingHTTPServer):
-    """At most `MAX_CLIENTS` connections at once, each for `REQUEST_S`."""
-
-    daemon_threads = True
-    block_on_close = False
-    request_queue_size = 16
-    allow_reuse_address = True
-
-    def __init__(self, family: int, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
-        self.address_family = family
-        self._slots = threading.BoundedSemaphore(MAX_CLIENTS)
-        self._open: set[socket.socket] = set()
-        super().__init__(address, handler)
-
-    def server_bind(self) -> None:
-        """Without the look-up of its own name, which can take long."""
-        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self.socket.bind(self.server_address)
-        self.server_address = self.socket.getsockname()
-        self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
-
-    def process_request(self, request: Any, client_address: Any) -> None:
-        """A thread for the connection, where one is free."""
-        if not self._slots.acquire(blocking=False):
-            self.shutdown_request(request)
-            return
-        self._open.add(request)
-        super().process_request(request, client_address)
-
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Answers one connection; it is cut off when its time is over."""
-        timer = threading.Timer(REQUEST_S, _cut, (request,))
-        timer.daemon = True
-        timer.start()
-        try:
-            super().process_request_thread(request, client_address)
-        finally:
-            timer.cancel()
-            self._open.discard(request)
-            self._slots.release()
-
-    def server_close(self) -> None:
-        """Also ends the connections that are still open."""
-        super().server_close()
-        for request in list(self._open):
-            _cut(request)
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that goes away is no matter."""
-
-
-def _cut(request: socket.socket) -> None:
-    with contextlib.suppress(OSError):
-        request.shutdown(socket.SHUT_RDWR)
-
-
-class _Handler(BaseHTTPRequestHandler):
-    """Two pages; any other path is not there, any other method not allowed."""
-
-    pages: dict[str, Callable[[], Page]]
-    server_version, sys_version = "draftcast", ""
-    timeout = REQUEST_S
-
-    def do_GET(self) -> None:
+    def reply(self) -> Reply:
         """One of the pages."""
         page = self.pages.get(self.path.partition("?")[0])
-        self._answer(*(page() if page else (404, "text/plain; charset=utf-8", "allowed: /metrics, /healthz\n")))
-
-    def do_HEAD(self) -> None:
-        """The heads of a GET."""
-        self.do_GET()
-
-    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """A short text in place of the library's page, which repeats what was sent."""
-        code = 405 if code == 501 else code
-        self.close_connection = True
-        self._answer(code, "text/plain; charset=utf-8", "allowed: GET /metrics, GET /healthz\n")
-
-    def _answer(self, status: int, content_type: str, text: str) -> None:
-        body = text.encode()
-        self.send_response(status)
-        self.send_header("Content-Type", content_type)
-        self.send_header("Content-Length", str(len(body)))
-        self.send_header("Cache-Control", "no-store")
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(body)
-
-    def log_message(self, format: str, *args: Any) -> None:
-        """Nothing is logged."""
+        return page() if page else Reply(404, PLAIN, f"allowed: {self.allowed}\n")

@@ -1,0 +1,1 @@
+"""What the pages and figures that draftcast serves itself have in common."""
