@@ -15,15 +15,21 @@ BAR_WIDTH = 14
 
 def render(result: Mapping[str, Any], page: Page) -> None:
     """The answer in a sentence, the step part by part, what it means for users, and why."""
-    inputs = result["inputs"]
-    page.headline(
-        f"{phrases.verdict(result['probability_faster'])}: {phrases.speedup(result)} with "
-        f"{counted(inputs['num_speculative_tokens'], 'draft token')} ({inputs['method']})"
-        f" at concurrency {inputs['concurrency']}."
-    )
+    page.headline(_headline(result))
     _parts(result["baseline"], result["speculative"], page)
     _figures(result, page)
     phrases.closing(result, page)
+
+
+def _headline(result: Mapping[str, Any]) -> str:
+    inputs = result["inputs"]
+    place = f"at concurrency {inputs['concurrency']}"
+    if inputs["num_speculative_tokens"] == 0:
+        return f"Without drafts, the baseline: {milliseconds(result['baseline']['tpot_s'])} ms per output token {place}."
+    return (
+        f"{phrases.verdict(result['probability_faster'])}: {phrases.speedup(result)} with "
+        f"{counted(inputs['num_speculative_tokens'], 'draft token')} ({inputs['method']}) {place}."
+    )
 
 
 def _parts(baseline: Mapping[str, Any], speculative: Mapping[str, Any], page: Page) -> None:

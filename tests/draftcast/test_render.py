@@ -115,6 +115,12 @@ def test_predict_answers_in_its_first_sentence(page: Show) -> None:
     assert text.startswith("Slower: 0.84x (90 % interval 0.70-1.02, P(faster) 4 %) with 5 draft tokens (ngram)")
 
 
+def test_no_drafts_are_neither_slower_nor_faster(page: Show) -> None:
+    without = prediction()
+    without["inputs"] = {**without["inputs"], "num_speculative_tokens": 0}
+    assert page(without, "predict")[0].startswith("Without drafts, the baseline: ")
+
+
 def test_predict_prints_milliseconds_and_shares_of_both_steps(page: Show) -> None:
     lines = page(prediction(), "predict")
     assert ["allreduce", "█" * 14, "7.00", "51", "%", "7.00", "40", "%"] in [line.split() for line in lines]
