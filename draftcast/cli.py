@@ -17,6 +17,7 @@ from hwmodel.errors import DraftcastError
 
 # In the order in which a user meets them. The help of each command starts with the same words; a test compares them.
 COMMANDS = {
+    "init": "A first deployment file, every key explained, from a launch or from names.",
     "choose": "The grid of draft lengths and concurrencies, and what to deploy.",
     "predict": "One speculative configuration against its baseline, part by part.",
     "whatif": "Any keys of the deployment varied, every combination predicted.",

@@ -17,6 +17,7 @@ _HINTS = {
     "model.config": "name one with --model",
     "engine.tensor_parallel_size": "--set engine.tensor_parallel_size=N",
 }
+_SHOWN_SOURCE = 200
 Tables = dict[str, Any]
 
 
@@ -74,11 +75,48 @@ def expand(source: str, launch: str | None = None, version: str | None = None, a
         if looks_like_launch(source):
             keys = deployment_from_launch(source, launch, version)
             return Expanded(source, {name: dict(table) for name, table in keys.tables.items()}, tuple(keys.notes))
+        _refuse_what_is_no_file(source)
     if _names_a_launch(Path(source)):
         return _merged(source, launch, version)
     if launch is not None and Path(source).exists():  # else the loader says so
         raise InputError(f"--launch: got {launch!r}, but {source} holds no launch; allowed: without --launch")
     return Expanded(source)
+
+
+def _refuse_what_is_no_file(source: str) -> None:
+    """`InputError` for a source that is neither a launch nor a file, with what to type instead."""
+    try:
+        exists = Path(source).exists()
+    except (OSError, ValueError):  # too long for a path, or a NUL
+        exists = False
+    if exists:
+        return
+    from simulator.deployment.keys import short
+    from validate.launch.model_names import card_for
+
+    if len(source.split()) > 1:
+        raise InputError(
+            f"{short(source)}: nothing in it starts vllm or sglang, whose launches are read; for another engine"
+            " describe the model and the GPUs: draftcast init --model NAME --gpu NAME --num-gpus N -o FILE"
+        )
+    if card_for(source):
+        raise InputError(
+            f"{short(source)}: a model, not a deployment; allowed: how it is launched, such as"
+            f' "vllm serve {short(source)} --tensor-parallel-size 8" --gpu NAME'
+        )
+    raise InputError(
+        f"{short(source, _SHOWN_SOURCE)}: no such file, allowed: a deployment file (`draftcast init -o FILE` writes"
+        ' one), a launch file or command in quotes ("vllm serve ..."), or the URL of a server'
+    )
+
+
+def known_model(name: str) -> str:
+    """The card of a repository's name (`Qwen/Qwen3-235B-A22B-FP8`); any other name, and a path, as it is."""
+    if "/" not in name or Path(name).exists():
+        return name
+    from validate.launch.model_names import card_for
+
+    return card_for(name) or name
 
 
 def _of_server(url: str, launch: str | None, version: str | None, api_key: str | None) -> Expanded:

@@ -99,10 +99,12 @@ class Request:
 
     def named_overrides(self, method: str | None = None) -> tuple[str, ...]:
         """The options that have a name of their own, as KEY=VALUE; `--set` comes after them and wins."""
+        from draftcast.expand import known_model
+
         named = {
             "hardware.gpu": self.gpu,
             "hardware.num_gpus": self.num_gpus,
-            "model.config": self.model,
+            "model.config": self.model and known_model(self.model),
             "speculation.method": method,
         }
         return tuple(f"{key}={value}" for key, value in named.items() if value is not None)
@@ -165,6 +167,7 @@ _DEPLOYMENT_PARAMETERS: tuple[_Decorator, ...] = (
     click.option("--profile", metavar="FILE", help="What `draftcast calibrate -o` wrote about this machine."),
     click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the draws."),
 )  # fmt: skip
+KEY_OPTIONS = _DEPLOYMENT_PARAMETERS[1:-2]  # what states keys: --set, --gpu, --model, --num-gpus, --launch
 _DRAWS = click.option("--draws", "num_draws", type=click.IntRange(MIN_DRAWS, 100_000), default=2000, show_default=True,
                       help="Parameter draws behind the intervals.")  # fmt: skip
 

@@ -139,8 +139,8 @@ def read_tables(path: str | Path) -> Tables:
     except ValueError as problem:  # TOMLDecodeError, and plain ValueError for integers of thousands of digits
         raise InputError(f"{shown}: not valid TOML: {short(str(problem), 120)}") from None
     folder = os.path.dirname(os.path.abspath(path))
-    _resolve_paths(tables, folder)
-    _resolve_paths(tables.get(MEASURED_ON), folder)
+    resolve_paths(tables, folder)
+    resolve_paths(tables.get(MEASURED_ON), folder)
     return tables
 
 
@@ -164,7 +164,8 @@ def _read_text(path: str | Path) -> str:
         raise InputError(f"{shown}: not UTF-8 text (byte {problem.start}), allowed: TOML in UTF-8") from None
 
 
-def _resolve_paths(tables: Any, folder: str) -> None:
+def resolve_paths(tables: Any, folder: str) -> None:
+    """Makes the relative paths in `tables` absolute, read from `folder`; names of cards stay."""
     for keys in PATH_KEYS + NAME_OR_PATH_KEYS:
         table: Any = tables
         for key in keys[:-1]:
