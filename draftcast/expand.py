@@ -1,6 +1,7 @@
 """Launch texts turned into tables of the deployment file, before anything below the front door sees them."""
 
 import os
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -48,7 +49,12 @@ class Expanded:
         """`InputError` when a launch leaves out `key` ("hardware.gpu") and no option or --set has given it."""
         table, name = key.split(".")
         if self.tables is not None and not given and not _table(self.tables, table, self.path).get(name):
-            raise InputError(f"the {self.kind} does not say {key}; allowed: {option} NAME, or --set {key}=NAME")
+            told = next((note for note in self.notes if key in _HINTS and note.endswith(_HINTS[key])), None)
+            raise InputError(
+                f"{told}: {_what_a_model_is(told)}"
+                if told
+                else f"the {self.kind} does not say {key}; allowed: {option} NAME, or --set {key}=NAME"
+            )
 
     def require_method(self, given: bool) -> None:
         """`InputError` where a server speculates without telling how, and no option or --set names the method."""
@@ -58,6 +64,14 @@ class Expanded:
                 f"the server speculates ({speculation.get('num_speculative_tokens', 'k not known')} draft tokens) but "
                 "does not say speculation.method; allowed: --method NAME, or --set speculation.method=NAME"
             )
+
+
+def _what_a_model_is(note: str) -> str:
+    """What --model takes, with the card whose name is nearest to the one in the note."""
+    from hwmodel.models import A_CONFIG, nearest_model
+
+    near = nearest_model(note.split()[2])
+    return f"{A_CONFIG}, or a card (`draftcast list models`{f'; nearest: {near}' if near else ''})"
 
 
 def expand(source: str, launch: str | None = None, version: str | None = None, api_key: str | None = None) -> Expanded:
@@ -104,6 +118,8 @@ def _refuse_what_is_no_file(source: str) -> None:
             f"{short(source)}: a model, not a deployment; allowed: how it is launched, such as"
             f' "vllm serve {short(source)} --tensor-parallel-size 8" --gpu NAME'
         )
+    if re.fullmatch(r"[\w.-]+:\d{1,5}(/\S*)?", source):
+        raise InputError(f"{short(source)}: no such file; allowed: for a running server, http://{short(source)}")
     raise InputError(
         f"{short(source, _SHOWN_SOURCE)}: no such file, allowed: a deployment file (`draftcast init -o FILE` writes"
         ' one), a launch file or command in quotes ("vllm serve ..."), or the URL of a server'
