@@ -115,7 +115,8 @@ def _nearest(name: str) -> str:
 def cli() -> None:
     """Predicts, before an LLM server is restarted, whether speculative decoding will make it faster.
 
-    Start with: draftcast choose examples/kimi-k2.5-8x-rtx-pro-6000.toml
+    Start with: draftcast init -o my.toml, then draftcast choose my.toml; or with how your server is launched: draftcast
+    choose "vllm serve MODEL --tensor-parallel-size 8" --gpu h200 --method ngram
     """
 
 

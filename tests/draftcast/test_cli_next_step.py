@@ -171,3 +171,12 @@ def test_an_option_that_does_not_fit_says_which_would(run: Run, arguments: tuple
 @pytest.mark.usefixtures("folder")
 def test_a_wrong_file_says_what_would_be_a_right_one(run: Run, arguments: tuple[str, ...], next_step: str) -> None:
     assert next_step in refusal(run, *arguments)
+
+
+def test_a_model_that_does_not_fit_is_said_first_with_what_to_ask_next(run: Run) -> None:
+    result = run("choose", "vllm serve openai/gpt-oss-120b -tp 2", "--gpu", "rtx-5090", "--method", "ngram",
+                 "-k", "3", "-c", "1", "--draws", "200")  # fmt: skip
+    assert result.exit_code == 0
+    said = " ".join(result.stdout.split())
+    assert said.startswith("It does not fit as it stands: ")
+    assert said.index("GB allowed") < said.index("`draftcast options`") < said.index("Do not enable ngram")
