@@ -103,6 +103,11 @@ def _refuse_what_is_no_file(source: str) -> None:
         exists = Path(source).exists()
     except (OSError, ValueError):  # too long for a path, or a NUL
         exists = False
+    if exists and source.endswith(".json"):
+        raise InputError(
+            f"{source[:_SHOWN_SOURCE]}: JSON is no deployment; allowed: a model's config.json behind --model, what"
+            " calibrate wrote behind --profile; `draftcast init -o FILE` writes a deployment file"
+        )
     if exists:
         return
     from simulator.deployment.keys import short

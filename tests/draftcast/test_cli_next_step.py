@@ -49,6 +49,7 @@ def refusal(run: Run, *arguments: str) -> str:
         (".", "draftcast init -o FILE"),
         ("words.txt", "draftcast init -o FILE"),
         ("other.json", "draftcast init -o FILE"),
+        ("other.json", "config.json behind --model"),
         ("open.toml", "line 1"),
         ("empty.toml", "draftcast init"),
         ("utf16.toml", "looks like UTF-16"),
