@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from draftcast.options import KEY_OPTIONS, Request, json_option, method_option
+from draftcast.options import KEY_OPTIONS, Request, is_count, json_option, method_option
 from draftcast.output import show
 from hwmodel.errors import InputError
 
@@ -46,7 +46,7 @@ def command(
     reference case. A launch without drafts is asked about ngram, which needs no drafter.
     """
     request = Request(source or "", profile=None, num_draws=0, seed=0, as_json=as_json, **keys)
-    if output is not None and not force and Path(output).exists():
+    if output is not None and not force and Path(output).is_file():
         raise InputError(f"{output} is there already; allowed: another -o FILE, or --force to write over it")
     deployment = _deployment(request, source, method)
     from simulator.deployment.commented import commented
@@ -64,6 +64,7 @@ def command(
 def _deployment(request: Request, source: str | None, method: str | None) -> Deployment:
     """The checked deployment behind the arguments, its paths absolute: the file may be written anywhere."""
     from draftcast.expand import stated
+    from hwmodel.models import load_model
     from simulator.deployment import load_deployment
     from simulator.deployment.load import resolve_paths
 
@@ -73,7 +74,8 @@ def _deployment(request: Request, source: str | None, method: str | None) -> Dep
     elif not overrides:
         deployment = load_deployment(REFERENCE_CASE)
     else:
-        deployment = load_deployment(_from_names(overrides, request.num_gpus), overrides)
+        deployment = load_deployment(_from_names(overrides), overrides)
+    load_model(deployment.model.config)  # an unknown name is said now, not when the file is used
     tables = deployment.to_dict(stated_only=True)
     resolve_paths(tables, os.getcwd())
     return load_deployment(tables, notes=deployment.notes)
@@ -84,7 +86,7 @@ def _asked_method(request: Request, stated_method: str | None) -> str | None:
     return _FIRST_METHOD if stated_method is None and request.load().speculation.method == "none" else None
 
 
-def _from_names(overrides: Sequence[str], num_gpus: int | None) -> dict[str, dict[str, Any]]:
+def _from_names(overrides: Sequence[str]) -> dict[str, dict[str, Any]]:
     """The tables behind the options alone; `InputError` where they lack the model or the GPU."""
     from draftcast.expand import stated
 
@@ -94,7 +96,9 @@ def _from_names(overrides: Sequence[str], num_gpus: int | None) -> dict[str, dic
                 f"{key}: got nothing; allowed: {option} NAME (`draftcast list {names}`), or a launch in quotes,"
                 ' such as draftcast init "vllm serve MODEL --tensor-parallel-size 8" --gpu NAME'
             )
-    return {"engine": {"tensor_parallel_size": num_gpus or 1}, "speculation": {"method": _FIRST_METHOD}}
+    num_gpus = stated(overrides, "hardware.num_gpus")
+    tensor = int(num_gpus) if num_gpus and is_count(num_gpus) else 1
+    return {"engine": {"tensor_parallel_size": tensor}, "speculation": {"method": _FIRST_METHOD}}
 
 
 def _head(output: str | None) -> list[str]:
