@@ -20,6 +20,18 @@ if TYPE_CHECKING:
 else:
     _ParamType = click.ParamType
 
+
+class Source(click.types.StringParamType):
+    """What DEPLOYMENT takes: text, and where it is missing what to give."""
+
+    def get_missing_message(self, param: click.Parameter, ctx: click.Context | None) -> str:
+        """What click says after "Missing argument"."""
+        return (
+            'Give a deployment file (`draftcast init -o FILE` writes one), a launch in quotes ("vllm serve MODEL'
+            ' --tensor-parallel-size 8"), or the URL of a server.'
+        )
+
+
 F = TypeVar("F", bound=Callable[..., Any])
 MIN_DRAWS = 100  # the ends of a 90 % interval are then the fifth from either side
 MAX_LIST_ITEMS = 1000  # "0-999999999" is a typing error, not a grid
@@ -157,7 +169,7 @@ def json_option(command: F) -> F:
 
 _Decorator = Callable[[Callable[..., None]], Callable[..., None]]
 _DEPLOYMENT_PARAMETERS: tuple[_Decorator, ...] = (
-    click.argument("source", metavar="DEPLOYMENT"),
+    click.argument("source", metavar="DEPLOYMENT", type=Source()),
     click.option("--set", "overrides", metavar="KEY=VALUE", multiple=True,
                  help="Set any key, e.g. hardware.num_gpus=4."),
     click.option("--gpu", metavar="NAME", help="GPU card; `draftcast list gpus` has the names."),

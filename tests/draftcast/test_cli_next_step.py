@@ -73,6 +73,14 @@ def test_what_is_no_deployment_is_answered_with_what_to_type(
     assert next_step in refusal(run, "choose", source)
 
 
+@pytest.mark.parametrize("command", ["choose", "predict", "options", "simulate", "whatif"])
+def test_without_a_deployment_it_says_what_one_is(run: Run, command: str) -> None:
+    result = run(command, "--gpu", "h200", "--model", "qwen3-8b-bf16")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "Missing argument 'DEPLOYMENT'" in result.stderr
+    assert "draftcast init -o FILE" in result.stderr
+
+
 @pytest.mark.usefixtures("folder")
 def test_a_word_for_true_is_not_taken_for_a_quoted_one(run: Run) -> None:
     assert "without quotes" not in refusal(run, "choose", "word.toml")
@@ -165,6 +173,7 @@ def test_an_option_that_does_not_fit_says_which_would(run: Run, arguments: tuple
         (("validate", "fine.toml", "--run", "other.json"), "draftcast measure -o"),
         (("measure", "localhost:8000"), "http://HOST:PORT"),
         (("replay", "words.txt"), "line 1"),
+        (("replay", "utf16.toml"), "looks like UTF-16"),
         (("backtest", "words.txt"), "allowed: a header line"),
         (("ledger", "list", "--ledger", "none.sqlite"), "--record"),
     ],
