@@ -144,6 +144,13 @@ def test_a_repository_name_does_as_a_model(run: Run, model: str) -> None:
     assert "qwen3-235b-a22b-fp8" in json.dumps(json.loads(result.stdout)["inputs"])
 
 
+@pytest.mark.parametrize("command", [("model",), ("experts", "-t", "8")])
+def test_the_commands_about_a_model_take_a_repository_name_too(run: Run, command: tuple[str, ...]) -> None:
+    by_card, by_name = (run(*command, name) for name in ("qwen3-30b-a3b-bf16", "Qwen/Qwen3-30B-A3B-Instruct-2507"))
+    assert by_name.exit_code == 0
+    assert by_name.stdout == by_card.stdout
+
+
 @pytest.mark.parametrize(
     ("arguments", "next_step"),
     [
