@@ -8,10 +8,10 @@ ROOMS := hwmodel simulator calibration validate draftcast
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check test test-live golden docs accuracy verify bench clean
+.PHONY: help setup demo check test test-live test-pythons golden docs accuracy verify bench clean
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(STAMP) ## .venv with draftcast and the tools; nothing to do the second time
 	@$(BIN)/python -m compileall -q $(ROOMS) # start-up matters, and some environments never write bytecode themselves
@@ -43,6 +43,9 @@ test: check ## the checks and all tests that need no server
 test-live: setup ## the loop on a real vLLM server on the CPU: installs it the first time, ten minutes
 	@$(BIN)/python tests/live/install.py $(VLLM)
 	@if [ -e $(VLLM)/.installed ]; then $(BIN)/pytest tests/live; fi
+
+test-pythons: setup ## the wheel installed and used on every Python from 3.11 on that is found; needs the package index
+	$(BIN)/pytest tests/pythons -p no:cacheprovider
 
 golden: setup ## record the outputs of whole runs anew; look at the difference before you commit it
 	DRAFTCAST_GOLDEN=write $(BIN)/pytest tests -k golden

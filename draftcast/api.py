@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from draftcast.expand import expand, stated
+from draftcast.expand import expand, known_model, stated
 from simulator.choose import choose
 from simulator.deployment import Deployment, load_deployment
 from simulator.deployment.load import with_profile
@@ -40,7 +40,8 @@ def _loaded(
 ) -> Deployment:
     if isinstance(source, Mapping):
         return load_deployment(source, overrides)
-    named = [f"{key}={value}" for key, value in (("hardware.gpu", gpu), ("model.config", model)) if value is not None]
+    given = {"hardware.gpu": gpu, "model.config": model and known_model(model)}
+    named = [f"{key}={value}" for key, value in given.items() if value is not None]
     expanded = expand(str(source), version=stated(overrides, "engine.version"))
     expanded.require_method(stated(overrides, "speculation.method") is not None)
     stated_keys = (*named, *overrides)

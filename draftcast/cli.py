@@ -17,6 +17,7 @@ from hwmodel.errors import DraftcastError
 
 # In the order in which a user meets them. The help of each command starts with the same words; a test compares them.
 COMMANDS = {
+    "init": "A first deployment file, every key explained, from a launch or from names.",
     "choose": "The grid of draft lengths and concurrencies, and what to deploy.",
     "predict": "One speculative configuration against its baseline, part by part.",
     "whatif": "Any keys of the deployment varied, every combination predicted.",
@@ -114,7 +115,8 @@ def _nearest(name: str) -> str:
 def cli() -> None:
     """Predicts, before an LLM server is restarted, whether speculative decoding will make it faster.
 
-    Start with: draftcast choose examples/kimi-k2.5-8x-rtx-pro-6000.toml
+    Start with: draftcast init -o my.toml, then draftcast choose my.toml; or with how your server is launched: draftcast
+    choose "vllm serve MODEL --tensor-parallel-size 8" --gpu h200 --method ngram
     """
 
 

@@ -1,6 +1,7 @@
 """Launch texts turned into tables of the deployment file, before anything below the front door sees them."""
 
 import os
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,6 +18,7 @@ _HINTS = {
     "model.config": "name one with --model",
     "engine.tensor_parallel_size": "--set engine.tensor_parallel_size=N",
 }
+_SHOWN_SOURCE = 200
 Tables = dict[str, Any]
 
 
@@ -47,7 +49,12 @@ class Expanded:
         """`InputError` when a launch leaves out `key` ("hardware.gpu") and no option or --set has given it."""
         table, name = key.split(".")
         if self.tables is not None and not given and not _table(self.tables, table, self.path).get(name):
-            raise InputError(f"the {self.kind} does not say {key}; allowed: {option} NAME, or --set {key}=NAME")
+            told = next((note for note in self.notes if key in _HINTS and note.endswith(_HINTS[key])), None)
+            raise InputError(
+                f"{told}: {_what_a_model_is(told)}"
+                if told
+                else f"the {self.kind} does not say {key}; allowed: {option} NAME, or --set {key}=NAME"
+            )
 
     def require_method(self, given: bool) -> None:
         """`InputError` where a server speculates without telling how, and no option or --set names the method."""
@@ -57,6 +64,14 @@ class Expanded:
                 f"the server speculates ({speculation.get('num_speculative_tokens', 'k not known')} draft tokens) but "
                 "does not say speculation.method; allowed: --method NAME, or --set speculation.method=NAME"
             )
+
+
+def _what_a_model_is(note: str) -> str:
+    """What --model takes, with the card whose name is nearest to the one in the note."""
+    from hwmodel.models import A_CONFIG, nearest_model
+
+    near = nearest_model(note.split()[2])
+    return f"{A_CONFIG}, or a card (`draftcast list models`{f'; nearest: {near}' if near else ''})"
 
 
 def expand(source: str, launch: str | None = None, version: str | None = None, api_key: str | None = None) -> Expanded:
@@ -74,11 +89,55 @@ def expand(source: str, launch: str | None = None, version: str | None = None, a
         if looks_like_launch(source):
             keys = deployment_from_launch(source, launch, version)
             return Expanded(source, {name: dict(table) for name, table in keys.tables.items()}, tuple(keys.notes))
+        _refuse_what_is_no_file(source)
     if _names_a_launch(Path(source)):
         return _merged(source, launch, version)
     if launch is not None and Path(source).exists():  # else the loader says so
         raise InputError(f"--launch: got {launch!r}, but {source} holds no launch; allowed: without --launch")
     return Expanded(source)
+
+
+def _refuse_what_is_no_file(source: str) -> None:
+    """`InputError` for a source that is neither a launch nor a file, with what to type instead."""
+    try:
+        exists = Path(source).exists()
+    except (OSError, ValueError):  # too long for a path, or a NUL
+        exists = False
+    if exists and source.endswith(".json"):
+        raise InputError(
+            f"{source[:_SHOWN_SOURCE]}: JSON is no deployment; allowed: a model's config.json behind --model, what"
+            " calibrate wrote behind --profile; `draftcast init -o FILE` writes a deployment file"
+        )
+    if exists:
+        return
+    from simulator.deployment.keys import short
+    from validate.launch.model_names import card_for
+
+    if len(source.split()) > 1:
+        raise InputError(
+            f"{short(source)}: nothing in it starts vllm or sglang, whose launches are read; for another engine"
+            " describe the model and the GPUs: draftcast init --model NAME --gpu NAME --num-gpus N -o FILE"
+        )
+    if card_for(source):
+        raise InputError(
+            f"{short(source)}: a model, not a deployment; allowed: how it is launched, such as"
+            f' "vllm serve {short(source)} --tensor-parallel-size 8" --gpu NAME'
+        )
+    if re.fullmatch(r"[\w.-]+:\d{1,5}(/\S*)?", source):
+        raise InputError(f"{short(source)}: no such file; allowed: for a running server, http://{short(source)}")
+    raise InputError(
+        f"{short(source, _SHOWN_SOURCE)}: no such file, allowed: a deployment file (`draftcast init -o FILE` writes"
+        ' one), a launch file or command in quotes ("vllm serve ..."), or the URL of a server'
+    )
+
+
+def known_model(name: str) -> str:
+    """The card of a repository's name (`Qwen/Qwen3-235B-A22B-FP8`); any other name, and a path, as it is."""
+    if "/" not in name or Path(name).exists():
+        return name
+    from validate.launch.model_names import card_for
+
+    return card_for(name) or name
 
 
 def _of_server(url: str, launch: str | None, version: str | None, api_key: str | None) -> Expanded:

@@ -20,6 +20,18 @@ if TYPE_CHECKING:
 else:
     _ParamType = click.ParamType
 
+
+class Source(click.types.StringParamType):
+    """What DEPLOYMENT takes: text, and where it is missing what to give."""
+
+    def get_missing_message(self, param: click.Parameter, ctx: click.Context | None) -> str:
+        """What click says after "Missing argument"."""
+        return (
+            'Give a deployment file (`draftcast init -o FILE` writes one), a launch in quotes ("vllm serve MODEL'
+            ' --tensor-parallel-size 8"), or the URL of a server.'
+        )
+
+
 F = TypeVar("F", bound=Callable[..., Any])
 MIN_DRAWS = 100  # the ends of a 90 % interval are then the fifth from either side
 MAX_LIST_ITEMS = 1000  # "0-999999999" is a typing error, not a grid
@@ -99,10 +111,12 @@ class Request:
 
     def named_overrides(self, method: str | None = None) -> tuple[str, ...]:
         """The options that have a name of their own, as KEY=VALUE; `--set` comes after them and wins."""
+        from draftcast.expand import known_model
+
         named = {
             "hardware.gpu": self.gpu,
             "hardware.num_gpus": self.num_gpus,
-            "model.config": self.model,
+            "model.config": self.model and known_model(self.model),
             "speculation.method": method,
         }
         return tuple(f"{key}={value}" for key, value in named.items() if value is not None)
@@ -155,7 +169,7 @@ def json_option(command: F) -> F:
 
 _Decorator = Callable[[Callable[..., None]], Callable[..., None]]
 _DEPLOYMENT_PARAMETERS: tuple[_Decorator, ...] = (
-    click.argument("source", metavar="DEPLOYMENT"),
+    click.argument("source", metavar="DEPLOYMENT", type=Source()),
     click.option("--set", "overrides", metavar="KEY=VALUE", multiple=True,
                  help="Set any key, e.g. hardware.num_gpus=4."),
     click.option("--gpu", metavar="NAME", help="GPU card; `draftcast list gpus` has the names."),
@@ -165,6 +179,7 @@ _DEPLOYMENT_PARAMETERS: tuple[_Decorator, ...] = (
     click.option("--profile", metavar="FILE", help="What `draftcast calibrate -o` wrote about this machine."),
     click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the draws."),
 )  # fmt: skip
+KEY_OPTIONS = _DEPLOYMENT_PARAMETERS[1:-2]  # what states keys: --set, --gpu, --model, --num-gpus, --launch
 _DRAWS = click.option("--draws", "num_draws", type=click.IntRange(MIN_DRAWS, 100_000), default=2000, show_default=True,
                       help="Parameter draws behind the intervals.")  # fmt: skip
 

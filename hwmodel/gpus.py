@@ -1,5 +1,6 @@
 """GPU datasheets: a shipped card by name, or a user's own card by path."""
 
+import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -37,6 +38,8 @@ _SCHEMA: Mapping[str, Mapping[str, _Rule]] = {
 }
 _OPTIONAL = {"fp8_tflop_per_s", "fp4_tflop_per_s"}
 _TOP = {"title", "sm_arch"}
+# How nvidia-smi and shops write what the cards' names say otherwise: patterns and our words.
+_NAMES_OF_OTHERS = {r"\bsxm\d\b": "sxm", r"\bhbm3\b": "sxm", r"\b(rtx|gtx)(?=\d)": "rtx ", r"\bpro(?=\d)": "pro "}
 
 
 def gpu_names() -> tuple[str, ...]:
@@ -57,10 +60,29 @@ def load_gpu(name_or_path: str) -> Gpu:
             return _gpu_from_card(_read(shipped), name.lower(), shipped.name)
     if name.endswith(".toml") or "/" in name:
         return _gpu_from_card(_read(Path(name)), Path(name).stem, name)
-    known = gpu_names()
     raise UnknownNameError(
-        f"no GPU {shown(name)}{_hint(name.lower(), known)} known: {', '.join(known)}; or the path of a .toml card"
+        f"no GPU {shown(name)}{_gpu_hint(name)} known: {', '.join(gpu_names())}; or the path of a .toml card"
     )
+
+
+def _gpu_hint(name: str) -> str:
+    """The cards whose names hold all the words of `name` that any card's holds, else the one that looks nearest."""
+    known, words = gpu_names(), _words(name[:_MAX_NAME_CHARS])
+    words &= set().union(*map(_words, known))
+    without_size = {word for word in words if not re.fullmatch(r"\d+gb", word)}  # said by few cards' names
+    fitting = [card for card in known if words and words <= _words(card)]
+    fitting = fitting or [card for card in known if without_size and without_size <= _words(card)]
+    if not fitting:
+        return _hint(name.lower(), known)
+    return f", did you mean {' or '.join(repr(card) for card in fitting)}?"
+
+
+def _words(name: str) -> set[str]:
+    """The words of a GPU's name as cards write them: `NVIDIA H100 80GB HBM3` has `h100` and, by its memory, `sxm`."""
+    text = name.lower()
+    for theirs, ours in _NAMES_OF_OTHERS.items():
+        text = re.sub(theirs, ours, text)
+    return set(re.findall(r"[a-z0-9]+", text))
 
 
 def _hint(name: str, known: Iterable[str]) -> str:

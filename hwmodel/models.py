@@ -20,6 +20,8 @@ _MAX_CONFIG_BYTES = 20_000_000  # the largest config.json met has some 100 kB
 _MAX_NAME_CHARS = 100
 _CARD_TABLES = ("config", "published", "source")
 _CONFIG_FILE = "config.json"
+# What to give instead of an unknown name.
+A_CONFIG = f"the path of its {_CONFIG_FILE} (in the model's folder, or among the files of its Hugging Face page)"
 _OLDER_QUANTIZATION_FILE = "hf_quant_config.json"  # ModelOpt wrote it beside config.json until 2025
 
 
@@ -53,6 +55,14 @@ def load_model(name_or_path: str) -> ModelShape:
     if path.suffix == ".toml":
         return _from_card(path, path.stem)
     return shape_from_config(_with_older_quantization(_json(path), path.parent), _model_name(path), str(path))
+
+
+def nearest_model(name: str) -> str | None:
+    """The shipped card whose name looks most like `name`, a repository's or a person's; None where none does."""
+    from difflib import get_close_matches  # not needed on the way of a run that succeeds, and slow to import
+
+    close = get_close_matches(name.rsplit("/", 1)[-1].lower()[:_MAX_NAME_CHARS], model_names(), n=1, cutoff=0.4)
+    return close[0] if close else None
 
 
 def attention_kind(shape: ModelShape) -> str:
@@ -118,14 +128,12 @@ def _bad(message: str) -> InputError:
 
 
 def _unknown(name: str) -> InputError:
-    from difflib import get_close_matches  # not needed on the way of a run that succeeds, and slow to import
-
     if Path(name).suffix in {".json", ".toml"} or name.startswith((".", "/", "~")):
         return _bad(f"{shown(name)}: no such file; allowed: a {_CONFIG_FILE}, its directory, or a TOML card")
     known = model_names()
-    close = get_close_matches(name.rsplit("/", 1)[-1].lower()[:_MAX_NAME_CHARS], known, n=1, cutoff=0.4)
-    hint = f", did you mean '{close[0]}'?" if close else ","
-    return UnknownNameError(f"no model {shown(name)}{hint} known: {', '.join(known)}; or the path of a {_CONFIG_FILE}")
+    close = nearest_model(name)
+    hint = f", did you mean '{close}'?" if close else ";"
+    return UnknownNameError(f"no model {shown(name)}{hint} allowed: {A_CONFIG}, or a card: {', '.join(known)}")
 
 
 def _read(path: Path) -> str:
@@ -147,7 +155,9 @@ def _json(path: Path) -> Mapping[str, Any]:
     try:
         content = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise _bad(f"file {path}: not JSON ({str(error).splitlines()[0]})") from None
+        raise _bad(
+            f"file {path}: not JSON ({str(error).splitlines()[0]}); allowed: a Hugging Face {_CONFIG_FILE}"
+        ) from None
     if not isinstance(content, dict):
         raise _bad(f"file {path}: holds a {type(content).__name__}; allowed: an object of keys")
     return content

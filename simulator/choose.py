@@ -227,7 +227,8 @@ def _recommendation_text(study: Study, scores: Scores, pick: Pick, by_size: Sche
         one = f"one length for all loads gives {expected}"
         return f"Enable {method} only by batch size, see the schedule: expected {_expected(by_size.gain, unit)}; {one}."
     need = objective.min_probability_faster
-    text = f"Do not enable {method}: {pick.reason}; the best length, k={k}, is expected at {expected}"
+    first = "`draftcast options` names what would fit. " if does_not_fit(study) else ""
+    text = f"{first}Do not enable {method}: {pick.reason}; the best length, k={k}, is expected at {expected}"
     return f"{text} ({need:.0%} asked).{_worthwhile_loads(scores, need)}"
 
 

@@ -12,7 +12,7 @@ from simulator.answers import checked_concurrency
 from simulator.closed_form import ArmResult, Cell, Grid, arm_columns
 from simulator.decision import Scores, score
 from simulator.deployment import Deployment
-from simulator.draft_lengths import checked_lengths, only_accepted_lengths
+from simulator.draft_lengths import NO_METHOD, checked_lengths, only_accepted_lengths
 from simulator.study import Study, build_study
 from simulator.summary import median
 
@@ -80,7 +80,7 @@ def compare_lengths(
     own = deployment.speculation.num_speculative_tokens or 0
     asked = {*range(LONGEST + 1), own} if lengths is None else {*lengths}
     if deployment.speculation.method == "none":
-        raise InputError("speculation.method: got none, but there is a choice only for a method, e.g. --method eagle3")
+        raise InputError(NO_METHOD)
     ks = checked_lengths(deployment, sorted(asked))
     if ks == [0]:
         raise InputError("num_speculative_tokens: got 0 alone, allowed: at least one length from 1 to 64")

@@ -9,11 +9,16 @@ from simulator.decision import Scores
 from simulator.deployment import Deployment
 from simulator.study import Study
 
+NO_METHOD = (
+    "speculation.method: got none, but there is a choice only for a method; allowed: --method ngram, which needs no"
+    " drafter, or another of `draftcast list methods`; `draftcast options` sets all methods side by side"
+)
+
 
 def checked_lengths(deployment: Deployment, lengths: Sequence[int]) -> list[int]:
     """The draft lengths of a grid, ascending, 0 among them; `InputError` for what cannot be asked."""
     if deployment.speculation.method == "none" and any(lengths):
-        raise InputError("speculation.method: got none, but there is a choice only for a method, e.g. --method ngram")
+        raise InputError(NO_METHOD)
     for k in lengths:
         draft_length(deployment, k)
     if not lengths:

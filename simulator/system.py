@@ -249,7 +249,8 @@ def resolve_drafter(deployment: Deployment, shape: ModelShape, machine: Machine,
     draft = load_model(speculation.draft_model) if speculation.draft_model else None
     if method == "draft_model" and draft is None:
         raise InputError(
-            "speculation.draft_model: got nothing, but method draft_model needs a card name or config path"
+            "speculation.draft_model: got nothing, but method draft_model needs a card name or config path: "
+            "--set speculation.draft_model=NAME"
         )
     tensor = speculation.draft_tensor_parallel_size or machine.parallel.tensor
     if method == "mlp_speculator":

@@ -58,6 +58,7 @@ def command(
     The reason why drafts cost a mixture of experts more than a dense model: each further token reads further experts.
     With --budget: the experts with the most gate mass are kept, and how much of each token's gates that leaves.
     """
+    from draftcast.expand import known_model
     from hwmodel.experts_report import default_routing, experts_curve
     from hwmodel.models import load_model, moe_block
 
@@ -65,7 +66,7 @@ def command(
     routing, gate_sharpness = {name: numbers[name] for name in ROUTING}, numbers["gate_sharpness"]
     if gate_sharpness is not None and budget is None:
         raise InputError("--gate-sharpness: got a value, but it only matters with --budget")
-    shape = load_model(model)
+    shape = load_model(known_model(model))
     block = moe_block(shape)
     fitted = _fitted(counted, block, routing) if counted is not None else None
     if fitted is not None:

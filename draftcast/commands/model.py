@@ -23,12 +23,14 @@ MAX_TENSOR_PARALLEL_SIZE = 1024  # above any machine's; a typing error would div
 def command(model: str, tensor_parallel_size: int, as_json: bool) -> None:
     """A model's parameters, weight bytes and KV cache bytes.
 
-    MODEL is a shipped card (`draftcast list models`), or the path of a Hugging Face config.json or its directory.
+    MODEL is a shipped card (`draftcast list models`), a repository's name that one stands for, or the path
+    of a Hugging Face config.json or its directory.
     """
+    from draftcast.expand import known_model
     from hwmodel.model_report import model_report
     from hwmodel.models import load_model
 
-    shape = load_model(model)
+    shape = load_model(known_model(model))
     if tensor_parallel_size > 1:
         from hwmodel.rank import Parallelism  # numpy: only where there is something to check
         from simulator.system import check_layout

@@ -42,7 +42,8 @@ def _parallel_problems(deployment: Deployment) -> Iterator[str]:
     if num_gpus is not None and deployment.num_gpus_used > num_gpus:
         yield (
             f"engine: TP {engine.tensor_parallel_size} x PP {engine.pipeline_parallel_size} x DP "
-            f"{engine.data_parallel_size} = {deployment.num_gpus_used} GPUs, allowed: hardware.num_gpus = {num_gpus}"
+            f"{engine.data_parallel_size} = {deployment.num_gpus_used} GPUs, allowed: hardware.num_gpus = {num_gpus}; "
+            f"fewer with --set engine.tensor_parallel_size=N, or more GPUs with --num-gpus {deployment.num_gpus_used}"
         )
     if engine.tensor_parallel_size % engine.decode_context_parallel_size:
         yield (

@@ -75,7 +75,9 @@ def unknown_key(path: list[str]) -> str:
     else:
         table, names = "", [*TABLES, PARAMETERS]
     place = f"keys of [{table}]" if table else "tables"
-    nearest = difflib.get_close_matches(".".join(path), [key for key, _ in _walk()] + names, n=1)
+    keys = [key for key, _ in _walk()]
+    nearest = [key for key in keys if key.rpartition(".")[2] == path[-1] and len(path) == 1]
+    nearest = nearest or difflib.get_close_matches(".".join(path), keys + names, n=1)
     hint = f" (nearest: '{nearest[0]}')" if nearest else ""
     return f"unknown key '{short('.'.join(path))}'{hint}; known {place}: {', '.join(names[:_SHOWN_NAMES])}"
 

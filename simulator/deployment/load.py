@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 _MAX_FILE_BYTES = 1_000_000  # a deployment file is a screen of text; a model file given by mistake is not
 _SHOWN_PATH = 200
+_ALLOWED = "allowed: a deployment file (TOML); `draftcast init -o FILE` writes one"
+_UTF_16 = (b"\xff\xfe", b"\xfe\xff")  # what older PowerShells write with `>`
 _BASELINE_TABLES = ("model", "hardware", "engine", "workload")
 PATH_KEYS = (
     ("hardware", "nccl_tests"),
@@ -135,12 +137,12 @@ def read_tables(path: str | Path) -> Tables:
     try:
         tables = tomllib.loads(text)
     except RecursionError:
-        raise InputError(f"{shown}: not usable TOML: nested too deep, allowed: tables as in `list keys`") from None
+        raise InputError(f"{shown}: not usable TOML: nested too deep, {_ALLOWED}") from None
     except ValueError as problem:  # TOMLDecodeError, and plain ValueError for integers of thousands of digits
-        raise InputError(f"{shown}: not valid TOML: {short(str(problem), 120)}") from None
+        raise InputError(f"{shown}: not valid TOML: {short(str(problem), 120)}; {_ALLOWED}") from None
     folder = os.path.dirname(os.path.abspath(path))
-    _resolve_paths(tables, folder)
-    _resolve_paths(tables.get(MEASURED_ON), folder)
+    resolve_paths(tables, folder)
+    resolve_paths(tables.get(MEASURED_ON), folder)
     return tables
 
 
@@ -150,9 +152,9 @@ def _read_text(path: str | Path) -> str:
         with open_regular(path) as file:
             data = file.read(_MAX_FILE_BYTES + 1)
     except IsADirectoryError:
-        raise InputError(f"{shown}: is a directory, allowed: a deployment file (TOML)") from None
+        raise InputError(f"{shown}: is a directory, {_ALLOWED}") from None
     except FileNotFoundError:
-        raise InputError(f"{shown}: no such file, allowed: a deployment file (TOML)") from None
+        raise InputError(f"{shown}: no such file, {_ALLOWED}") from None
     except (OSError, ValueError) as problem:
         reason = getattr(problem, "strerror", None) or problem
         raise InputError(f"{shown}: cannot be read: {reason}, allowed: a deployment file (TOML)") from None
@@ -161,10 +163,14 @@ def _read_text(path: str | Path) -> str:
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as problem:
-        raise InputError(f"{shown}: not UTF-8 text (byte {problem.start}), allowed: TOML in UTF-8") from None
+        other = " (it looks like UTF-16)" if data.startswith(_UTF_16) else ""
+        raise InputError(
+            f"{shown}: not UTF-8 text{other} (byte {problem.start}), allowed: TOML in UTF-8: save it as such"
+        ) from None
 
 
-def _resolve_paths(tables: Any, folder: str) -> None:
+def resolve_paths(tables: Any, folder: str) -> None:
+    """Makes the relative paths in `tables` absolute, read from `folder`; names of cards stay."""
     for keys in PATH_KEYS + NAME_OR_PATH_KEYS:
         table: Any = tables
         for key in keys[:-1]:

@@ -1,6 +1,7 @@
 """One-line errors (what, got, allowed) made from pydantic's list of problems."""
 
 import difflib
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,6 +10,8 @@ from pydantic_core import ValidationError
 from hwmodel.errors import InputError, UnknownNameError
 from simulator.deployment.keys import PARAMETERS, allowed, allowed_parameter, choices, field_at, short, unknown_key
 from simulator.deployment.tables import TABLES
+
+_PLAIN = re.compile(r"[+-]?[0-9.]{1,20}|true|false")
 
 
 def stated_error(problems: ValidationError) -> InputError:
@@ -24,8 +27,9 @@ def stated_error(problems: ValidationError) -> InputError:
     if first["type"] == "extra_forbidden":
         return UnknownNameError(unknown_key(path) + more)
     if first["type"] == "missing":
-        return InputError(_missing(path) + more)
-    return InputError(f"{'.'.join(path)}: got {got(value)}{_nearest(path, value)}, allowed: {_allowed(path)}{more}")
+        return InputError(_missing(path, more))
+    hint = _nearest(path, value) or _unquoted(value, first["type"])
+    return InputError(f"{'.'.join(path)}: got {got(value)}{hint}, allowed: {_allowed(path)}{more}")
 
 
 def _path(location: tuple[int | str, ...]) -> list[str]:
@@ -40,6 +44,12 @@ def _nearest(path: list[str], value: object) -> str:
     words = choices(field) if field else ()
     close = difflib.get_close_matches(value, words, n=1) if isinstance(value, str) else []
     return f" (nearest: {close[0]})" if close else ""
+
+
+def _unquoted(value: object, problem: str) -> str:
+    """A hint for a number or truth value in quotes."""
+    quoted = isinstance(value, str) and problem.startswith(("int", "float", "bool"))
+    return " (write it without quotes)" if quoted and _PLAIN.fullmatch(str(value).strip()) else ""
 
 
 def got(value: object) -> str:
@@ -65,9 +75,9 @@ def _allowed(path: list[str]) -> str:
     return allowed(field) if field else "table"
 
 
-def _missing(path: list[str]) -> str:
+def _missing(path: list[str], more: str) -> str:
     if len(path) == 1:
         required = [name for name, field in TABLES[path[0]].fields.items() if field.is_required]
-        return f"missing table [{path[0]}]; it needs {', '.join(required)}"
+        return f"missing table [{path[0]}]; it needs {', '.join(required)}{more}; `draftcast init` writes a first file"
     field: Any = field_at(path)
-    return f"missing key {'.'.join(path)}; allowed: {allowed(field)} ({field.description})"
+    return f"missing key {'.'.join(path)}; allowed: {allowed(field)} ({field.description}){more}"

@@ -107,7 +107,7 @@ def test_silence_is_said_once_and_the_return_as_well(server, run):
     ("arguments", "words"),
     [
         ((), "does not say hardware.gpu; allowed: --gpu NAME"),
-        (("--gpu", "h200"), "does not say model.config; allowed: --model NAME"),
+        (("--gpu", "h200"), "is no card known here: name one with --model: the path of its config.json"),
         (("--gpu", "h200", "--model", "qwen3-30b-a3b-bf16"), "does not say speculation.method; allowed: --method"),
         ((*TOLD, "--listen", "nowhere"), "--listen: got 'nowhere', allowed: HOST:PORT"),
         ((*TOLD, "--served-model", "other"), "got 'other', the server has: toy"),

@@ -119,7 +119,7 @@ def test_a_file_with_a_byte_order_mark_is_read(tmp_path: Path) -> None:
         ({"hardware": {"gpu": "h200", "num_gpu": 8}}, "nearest: 'hardware.num_gpus'"),
         ({"hardwear": {}}, "unknown key 'hardwear' (nearest: 'hardware')"),
         ({"model": {}}, "missing key model.config"),
-        ({"engine": {"tensor_parallel_size": "8"}}, 'got "8", allowed: integer from 1'),
+        ({"engine": {"tensor_parallel_size": "8"}}, 'got "8" (write it without quotes), allowed: integer from 1'),
         ({"engine": {"tensor_parallel_size": True}}, "got true, allowed: integer from 1"),
         ({"engine": {"tensor_parallel_size": 1.5}}, "got 1.5, allowed: integer from 1"),
         ({"engine": {"version": 0.16}}, "engine.version: got 0.16, allowed: text"),

@@ -66,7 +66,10 @@ def test_expert_parallelism_puts_whole_experts_on_the_ranks() -> None:
 
 def test_draft_model_without_a_draft_is_refused() -> None:
     line = refusal(ON_ONE, "speculation.method=draft_model")
-    assert line == ("speculation.draft_model: got nothing, but method draft_model needs a card name or config path")
+    assert line == (
+        "speculation.draft_model: got nothing, but method draft_model needs a card name or config path: "
+        "--set speculation.draft_model=NAME"
+    )
 
 
 def test_unknown_cards_are_refused_in_one_line() -> None:

@@ -91,7 +91,7 @@ def _chosen(source: str | Sequence[str], name: str | None) -> Launch:
         raise UnknownNameError(f"no launch '{name[:80]}' in this source; known: {names_of(found.launches)}{hint}")
     if len(found.launches) > 1:
         raise InputError(
-            f"{len(found.launches)} launches in this source, choose one by name: {names_of(found.launches)}"
+            f"{len(found.launches)} launches in this source, choose one with --launch NAME: {names_of(found.launches)}"
         )
     return found.launches[0]
 

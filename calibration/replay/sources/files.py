@@ -20,6 +20,7 @@ from hwmodel.files import open_regular
 from hwmodel.units import MB
 from simulator.deployment.keys import short
 
+_UTF_16_AS_UTF_8 = "\ufffd\ufffd"  # its byte-order mark, as what UTF-8 cannot read is shown
 MAX_LINE_BYTES = int(64 * MB)  # some ten million token ids
 MAX_OPEN_STREAMS = 100_000  # captures of interleaved streams; more is no capture
 _COUNT_TOLERANCE = 0.02  # ids of text that differ from the server's count by more are worth a note
@@ -307,4 +308,5 @@ def _parsed(text: str) -> Any:
         raise BadRecordError(f"nested too deeply: {short(text)}") from None
     except ValueError as error:
         reason = f"{error.msg} at character {error.pos + 1}" if isinstance(error, json.JSONDecodeError) else error
-        raise BadRecordError(f"no JSON ({reason}): {short(text)}") from None
+        other = ", not UTF-8; it looks like UTF-16" if text.startswith(_UTF_16_AS_UTF_8) else ""
+        raise BadRecordError(f"no JSON ({reason}{other}): {short(text)}") from None
