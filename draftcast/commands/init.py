@@ -67,6 +67,7 @@ def _deployment(request: Request, source: str | None, method: str | None) -> Dep
     from hwmodel.models import load_model
     from simulator.deployment import load_deployment
     from simulator.deployment.load import resolve_paths
+    from simulator.deployment.write import stated_tables
 
     overrides = (*request.named_overrides(method), *request.overrides)
     if source is not None:
@@ -76,7 +77,7 @@ def _deployment(request: Request, source: str | None, method: str | None) -> Dep
     else:
         deployment = load_deployment(_from_names(overrides), overrides)
     load_model(deployment.model.config)  # an unknown name is said now, not when the file is used
-    tables = deployment.to_dict(stated_only=True)
+    tables = stated_tables(deployment)
     resolve_paths(tables, os.getcwd())
     return load_deployment(tables, notes=deployment.notes)
 

@@ -5,9 +5,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from hwmodel.gpus import load_gpu
-from simulator.deployment.keys import KeyInfo, known_keys
+from simulator.deployment.keys import MEASURED_ON, KeyInfo, known_keys
 from simulator.deployment.tables import Deployment
 from simulator.deployment.toml_text import key_text, value_text
+from simulator.deployment.write import stated_tables, toml_text
 
 _WIDTH = 98
 # Keys that are offered where nothing is stated, each with a value as an example: what changes the answer most.
@@ -27,6 +28,7 @@ _SUGGESTED: dict[str, Any] = {
 }
 # The load is part of every question: where nothing is stated, what is assumed stands in the file.
 _ALWAYS = ("concurrency", "input_tokens", "output_tokens", "kind")
+_MEASURED_ON = "What the measured facts describe, where that is another baseline than the file's:"
 _VOCABULARIES = {
     "model.config": "models",
     "hardware.gpu": "gpus",
@@ -40,7 +42,7 @@ def commented(deployment: Deployment, head: Sequence[str] = (), *, every_key: bo
 
     `head` are the sentences above it. With `every_key` the keys that hardly anybody needs are named as well.
     """
-    tables = deployment.to_dict(stated_only=True)
+    tables = stated_tables(deployment)
     workload = tables.setdefault("workload", {})
     defaults = deployment.workload.to_dict()
     tables["workload"] = {key: workload.get(key, defaults.get(key)) for key in (*_ALWAYS, *workload)}
@@ -52,6 +54,8 @@ def commented(deployment: Deployment, head: Sequence[str] = (), *, every_key: bo
             keys.setdefault(table, {})[name] = info
     blocks = [_comment(line) for line in head]
     blocks += [_table(name, keys[name], tables.get(name), suggested, every_key) for name in keys]
+    if MEASURED_ON in tables:
+        blocks.append(f"{_comment(_MEASURED_ON)}\n{toml_text({MEASURED_ON: tables[MEASURED_ON]}).rstrip()}")
     return "\n\n".join(block for block in blocks if block) + "\n"
 
 
@@ -65,7 +69,7 @@ def _table(name: str, keys: Mapping[str, KeyInfo], stated: Any, suggested: Mappi
     """The text of one table; "" where there is nothing to say about it."""
     title = _comment(f"{_sentence(Deployment.fields[name].description)}:")
     if name == "parameters":
-        lines = [f"{key_text(key)} = {value_text(value)}" for key, value in (stated or {}).items()]
+        lines = [f"{key_text(key)} = {value_text(value, f'{name}.{key}')}" for key, value in (stated or {}).items()]
         return "\n".join([title, "[parameters]", *lines]) if lines else ""
     if name == "measured" and stated:
         return "\n".join([title, *(line for entry in stated for line in ("[[measured]]", *_keys(keys, entry)))])
@@ -84,10 +88,10 @@ def _keys(
     for name, info in keys.items():
         if name in stated:
             yield _comment(_meaning(info))
-            yield f"{name} = {value_text(stated[name])}"
+            yield f"{name} = {value_text(stated[name], info.key)}"
         elif suggested and info.key in suggested:
             yield _comment(_meaning(info))
-            yield f"#{name} = {value_text(suggested[info.key])}"
+            yield f"#{name} = {value_text(suggested[info.key], info.key)}"
 
 
 def _meaning(info: KeyInfo) -> str:

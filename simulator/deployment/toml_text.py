@@ -6,34 +6,44 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hwmodel.errors import InputError
+from simulator.deployment.keys import short
 
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
 
-def value_text(value: Any) -> str:
-    """One value as TOML on one line; tables inline. Values are those of a checked deployment: finite, never None.
+def value_text(value: Any, where: str) -> str:
+    """One value as TOML on one line; tables inline. `InputError`, at the key `where`, for what TOML cannot say.
 
-    >>> value_text({"mean_length": 2.5, "measured at": [3, 4]})
-    '{ mean_length = 2.5, "measured at" = [3, 4] }'
+    >>> value_text({"mean_length": 2.5, "measured at": [3, 4], "none": {}}, "acceptance")
+    '{ mean_length = 2.5, "measured at" = [3, 4], none = {} }'
     """
     if isinstance(value, bool):
         return str(value).lower()
+    if isinstance(value, int | float):
+        return repr(value)
     if isinstance(value, str):
-        return _string(value)
+        return _string(value, where)
     if isinstance(value, Mapping):
-        return "{ " + ", ".join(f"{key_text(key)} = {value_text(item)}" for key, item in value.items()) + " }"
+        inner = ", ".join(f"{key_text(key)} = {value_text(item, where)}" for key, item in value.items())
+        return f"{{ {inner} }}" if inner else "{}"
     if isinstance(value, Sequence):
-        return "[" + ", ".join(map(value_text, value)) + "]"
-    return repr(value)
+        return "[" + ", ".join(value_text(item, where) for item in value) + "]"
+    raise InputError(
+        f"{short(where)}: got {short(repr(value))}, which a TOML file cannot say; allowed: without that key"
+    )
 
 
 def key_text(key: str) -> str:
     """A key, in quotes where TOML asks for them."""
-    return key if _BARE_KEY.fullmatch(key) else _string(key)
+    return key if _BARE_KEY.fullmatch(key) else _string(key, "a key")
 
 
-def _string(text: str) -> str:
+def _string(text: str, where: str) -> str:
     """A basic string: JSON's escapes are TOML's, which escapes DEL besides."""
-    if any("\ud800" <= letter <= "\udfff" for letter in text):
-        raise InputError(f"got {text!a}, which is not UTF-8; allowed: names and paths in UTF-8")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise InputError(
+            f"{short(where)}: got {short(ascii(text))}, which is no Unicode; allowed: names in UTF-8"
+        ) from None
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -1,15 +1,11 @@
 """A deployment written down as a file that gives the same answer."""
 
-import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from hwmodel.errors import InputError
-from simulator.deployment.keys import MEASURED_ON, PARAMETERS, short
+from simulator.deployment.keys import MEASURED_ON, PARAMETERS
 from simulator.deployment.tables import TABLES, Deployment
-
-_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
+from simulator.deployment.toml_text import key_text, value_text
 
 
 def file_text(deployment: Deployment, comments: Sequence[str] = ()) -> str:
@@ -17,6 +13,12 @@ def file_text(deployment: Deployment, comments: Sequence[str] = ()) -> str:
 
     A profile is no part of it. `InputError` where it holds what TOML cannot say.
     """
+    told = "".join(f"# {''.join(c if c.isprintable() else ' ' for c in line)}\n" for line in comments)
+    return told + toml_text(stated_tables(deployment))
+
+
+def stated_tables(deployment: Deployment) -> dict[str, Any]:
+    """What was stated, overrides included, as tables of a file; with what its facts describe, where that differs."""
     tables = deployment.to_dict(stated_only=True)
     origin = deployment.measured_on
     if origin is not deployment:
@@ -24,8 +26,7 @@ def file_text(deployment: Deployment, comments: Sequence[str] = ()) -> str:
         names = [name for name in (*TABLES, PARAMETERS) if name != "measured"]
         changed = {name: then.get(name, {}) for name in names if then.get(name, {}) != tables.get(name, {})}
         tables[MEASURED_ON] = changed
-    told = "".join(f"# {''.join(c if c.isprintable() else ' ' for c in line)}\n" for line in comments)
-    return told + toml_text(tables)
+    return tables
 
 
 def toml_text(tables: Mapping[str, Any]) -> str:
@@ -44,7 +45,7 @@ def toml_text(tables: Mapping[str, Any]) -> str:
 
 def _blocks(tables: Mapping[str, Any], prefix: str) -> Iterator[str]:
     for name, table in tables.items():
-        key = prefix + _key(name)
+        key = prefix + key_text(name)
         if _is_list_of_tables(table):
             yield from (f"[[{key}]]\n{_lines(entry, key)}" for entry in table)
         elif name == MEASURED_ON and not prefix:
@@ -53,7 +54,7 @@ def _blocks(tables: Mapping[str, Any], prefix: str) -> Iterator[str]:
         elif isinstance(table, Mapping):
             yield f"[{key}]\n{_lines(table, key)}"
         else:
-            yield f"{key} = {_value(table, key)}\n"
+            yield f"{key} = {value_text(table, key)}\n"
 
 
 def _is_list_of_tables(value: Any) -> bool:
@@ -61,34 +62,4 @@ def _is_list_of_tables(value: Any) -> bool:
 
 
 def _lines(table: Mapping[str, Any], where: str) -> str:
-    return "".join(f"{_key(name)} = {_value(value, f'{where}.{name}')}\n" for name, value in table.items())
-
-
-def _key(name: str) -> str:
-    return name if _BARE_KEY.fullmatch(name) else _text(name, "a key")
-
-
-def _value(value: Any, where: str) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, int | float):
-        return repr(value)
-    if isinstance(value, str):
-        return _text(value, where)
-    if isinstance(value, Mapping):
-        inner = ", ".join(f"{_key(str(key))} = {_value(item, where)}" for key, item in value.items())
-        return f"{{ {inner} }}" if inner else "{}"
-    if isinstance(value, list | tuple):
-        return "[" + ", ".join(_value(item, where) for item in value) + "]"
-    raise InputError(
-        f"{short(where)}: got {short(repr(value))}, which a TOML file cannot say; allowed: without that key"
-    )
-
-
-def _text(value: str, where: str) -> str:
-    """A basic string: as in JSON, but for the one control character that JSON leaves as it is."""
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        raise InputError(f"{short(where)}: got text that is no Unicode, allowed: Unicode") from None
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    return "".join(f"{key_text(name)} = {value_text(value, f'{where}.{name}')}\n" for name, value in table.items())
