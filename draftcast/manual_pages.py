@@ -14,7 +14,7 @@ _RUNS = "--run examples/validate/speculative.json --baseline-run examples/valida
 _URL = "http://127.0.0.1:8000"
 _QWEN = '"vllm serve Qwen/Qwen3-235B-A22B -tp 8" --gpu h100-sxm --method eagle3'
 _UNITS = "examples/launch/vllm.service examples/launch/vllm-ngram.service"
-_RECORDED = "examples/replay/outputs.jsonl"
+_RECORDED = "examples/replay/*"
 
 ENVIRONMENT: Mapping[str, str] = {
     "DRAFTCAST_API_KEY": "The key of a server that is given by its URL; --api-key-env names another variable.",
@@ -179,7 +179,7 @@ PAGES: Mapping[str, Page] = {
         _examples(
             ("Where does one step wait for the links?", f"step {_K2_5} -k 0"),
             ("On the box as nvidia-smi describes it",
-             f"step {_K2_5} -k 0 --topology examples/topology.txt --algorithm one-shot"),
+             f"step {_K2_5} -k 0 --topology examples/machine/topology-two-switches.txt --algorithm one-shot"),
             ("A trace for ui.perfetto.dev", f"step {_K2_5} -k 3 -c 16 --trace out/step.json"),
         ),
     ),
@@ -269,9 +269,9 @@ PAGES: Mapping[str, Page] = {
     "allreduce": Page(
         _examples(
             ("How long does one take on this machine?", "allreduce --gpu h100-sxm --num-gpus 8"),
-            ("As measured by all_reduce_perf", "allreduce --nccl-tests examples/nccl-tests.txt"),
+            ("As measured by all_reduce_perf", "allreduce --nccl-tests examples/machine/nccl-tests.txt"),
             ("On the box as nvidia-smi describes it",
-             "allreduce --gpu rtx-pro-6000-blackwell-server --topology examples/topology.txt"),
+             "allreduce --gpu rtx-pro-6000-blackwell-server --topology examples/machine/topology-two-sockets.txt"),
         ),
     ),
     "list": Page(
