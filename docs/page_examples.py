@@ -68,7 +68,7 @@ class Example:
             return ""
         if self.settings is not None:
             return difference(self.shown, cut_output(self.command, dict(self.settings)))
-        result = run(self.command, "80")
+        result = run(self.command, "80" if self.shown else WIDTH)
         fails = any(line.startswith("Error:") for line in self.shown)
         if bool(result.exit_code) is not fails:
             return f"exit code {result.exit_code}: {result.stderr.strip()}"
