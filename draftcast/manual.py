@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from draftcast.completion import completing
-
 if TYPE_CHECKING:
     from draftcast.manual_pages import Example
 
@@ -24,10 +22,15 @@ _NEXT_LINE = "  "  # before the rest of a command that is broken with a backslas
 class Command(click.Command):
     """A command whose help ends with its page, and whose options complete their values."""
 
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        """As click's."""
-        super().__init__(*arguments, **options)
-        completing(self.params)
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        """As click's; while a shell completes, the options know their values."""
+        if extra.get("resilient_parsing"):
+            from draftcast.completion import completing
+
+            completing(self.params)
+        return super().make_context(info_name, args, parent, **extra)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The page of this command, found by its path: "ledger list"."""

@@ -201,6 +201,7 @@ def test_the_help_shows_a_line_for_every_shell(run: Run) -> None:
 def test_completion_is_of_plain_texts_alone() -> None:
     from draftcast.commands.allreduce import command
 
+    command.make_context("allreduce", [], resilient_parsing=True)
     types = {parameter.name: type(parameter.type).__name__ for parameter in command.params}
     assert types["gpu"] == types["topology"] == types["interconnect"] == "Completed"
     assert isinstance(next(p for p in command.params if p.name == "num_gpus").type, click.IntRange)
