@@ -4,8 +4,11 @@ import doctest
 import re
 from pathlib import Path
 
+import click
 import pytest
 from page_examples import GENERATED, PAGES, ROOT, clone
+
+from draftcast.cli import cli
 
 TEXTS = {str(path.relative_to(ROOT)): path.read_text(encoding="utf-8") for path in PAGES}
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
@@ -95,3 +98,39 @@ def test_figures_of_accuracy_are_those_of_the_page_that_the_backtest_writes(page
     assert f"{rows} published speculative runs" in text
     other = "(a) log-log interpolation" if page == "README.md" else "informed, source left out"
     assert all(f"{figure} %" in text for figure in of[other][1:3])
+
+
+def options_of(words: list[str]) -> tuple[str, set[str]]:
+    """(the command that the words name, its options and those of the group); "" for a command that does not exist."""
+    command, path, context = cli, "draftcast", click.Context(cli)
+    options: set[str] = {"--help", "-h", "--version"}
+    for word in words:
+        found = command.get_command(context, word) if isinstance(command, click.Group) else None
+        if isinstance(command, click.Group) and found is None and not word.startswith("-"):
+            return "", options
+        if found is None:
+            break
+        command, path = found, f"{path} {word}"
+        options |= {name for option in found.params for name in (*option.opts, *option.secondary_opts)}
+    return path, options
+
+
+def unknown_words(span: str) -> list[str]:
+    """The command or the options that a command line in running text names and the program lacks."""
+    words = re.findall(r"[^\s|]+", span)[1:]
+    path, options = options_of(words)
+    named = {word.partition("=")[0] for word in words[: words.index("--") if "--" in words else None]}
+    return [span] * (not path) + sorted(word for word in named if re.match(r"--?[a-z]", word) and word not in options)
+
+
+@pytest.mark.parametrize("page", sorted(TEXTS.keys() - {"docs/cli.md"}))
+def test_commands_in_running_text_exist_with_their_options(page: str) -> None:
+    text = re.sub(r"^```.*?^```", "", TEXTS[page], flags=re.DOTALL | re.MULTILINE)
+    spans = [" ".join(span.split()) for span in re.findall(r"`(draftcast (?!COMMAND)[^`]+)`", text)]
+    assert {span: unknown_words(span) for span in spans if unknown_words(span)} == {}
+
+
+def test_a_command_in_running_text_that_does_not_exist_is_found() -> None:
+    assert unknown_words("draftcast chose a.toml") == ["draftcast chose a.toml"]
+    assert unknown_words("draftcast choose a.toml --jobs 4 -c 1 --set a=1") == ["--jobs"]
+    assert unknown_words("draftcast ledger list --last 3 --json") == []
