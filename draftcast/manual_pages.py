@@ -73,7 +73,7 @@ PAGES: Mapping[str, Page] = {
             ("Does the new unit do what was meant?", "inspect examples/launch/vllm-ngram.service"),
         ),
         ("DRAFTCAST_API_KEY", "DRAFTCAST_LEDGER", "NO_COLOR", "COLUMNS"),
-        _LEDGER_FILES,
+        (("examples/", "Of a clone; the examples of every command use them."), *_LEDGER_FILES),
         EXITS,
     ),
     "choose": Page(
