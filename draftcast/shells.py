@@ -3,6 +3,8 @@
 Imported only by `draftcast completion` and while a shell completes.
 """
 
+from __future__ import annotations
+
 import os
 
 from click.shell_completion import (
