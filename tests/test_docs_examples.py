@@ -27,14 +27,8 @@ SERVER = "needs a server"
 HELP = [
     Example(e.command, (), None, "") for page in MANUAL.values() for e in page.examples if "completion" not in e.command
 ]
-# Parsed only: too long for a test, or run elsewhere (the tutorial, test_cli_report.py).
-PARSED = (
-    "draftcast backtest",
-    "draftcast report",
-    "--runs 4",
-    "--trace",
-    "options examples/kimi-k2.5-8x-rtx-pro-6000.toml",
-)
+# Parsed only: too long for a test, or run elsewhere (the tutorial, test_cli_report.py, test_local.py).
+PARSED = ("draftcast backtest", "draftcast report", "draftcast options", "--runs 4", "--trace", "--jobs")
 
 
 @pytest.mark.parametrize("page", [page for page, found in COMMANDS_OF.items() if found])
