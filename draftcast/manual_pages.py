@@ -168,6 +168,13 @@ PAGES: Mapping[str, Page] = {
             ("The file's own [[measured]] facts alone", f"calibrate {_K2_5}"),
         ),
     ),
+    "serve": Page(
+        _examples(
+            ("Move keys by sliders, in a browser on this machine", f"serve {_K2_5}"),
+            ("Of a launch, on any free port, the browser opened", f"serve {_QWEN} --port 0 --open"),
+        ),
+        _ASKED,
+    ),
     "report": Page(
         _examples(
             ("One page for those who were not there", f"report {_K2_5} -o out/page.html"),

@@ -25,7 +25,9 @@ def _headline(result: Mapping[str, Any]) -> str:
     inputs = result["inputs"]
     place = f"at concurrency {inputs['concurrency']}"
     if inputs["num_speculative_tokens"] == 0:
-        return f"Without drafts, the baseline: {milliseconds(result['baseline']['tpot_s'])} ms per output token {place}."
+        return (
+            f"Without drafts, the baseline: {milliseconds(result['baseline']['tpot_s'])} ms per output token {place}."
+        )
     return (
         f"{phrases.verdict(result['probability_faster'])}: {phrases.speedup(result)} with "
         f"{counted(inputs['num_speculative_tokens'], 'draft token')} ({inputs['method']}) {place}."
