@@ -28,7 +28,15 @@ HELP = [
     Example(e.command, (), None, "") for page in MANUAL.values() for e in page.examples if "completion" not in e.command
 ]
 # Parsed only: too long for a test, or run elsewhere (the tutorial, test_cli_report.py, test_local.py).
-PARSED = ("draftcast backtest", "draftcast report", "draftcast options", "--runs 4", "--trace", "--jobs")
+PARSED = (
+    "draftcast backtest",
+    "draftcast serve",
+    "draftcast report",
+    "draftcast options",
+    "--runs 4",
+    "--trace",
+    "--jobs",
+)
 
 
 @pytest.mark.parametrize("page", [page for page, found in COMMANDS_OF.items() if found])
