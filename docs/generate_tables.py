@@ -1,26 +1,23 @@
-"""Writes the generated blocks of README.md, docs/model.md and docs/guide.md; --check names the stale ones (exit 1).
+"""Writes the generated blocks of README.md and the pages of docs/; --check names the stale ones (exit 1).
 
 A block stands between `<!-- generated: NAME -->` and `<!-- end -->`. NAME is one of TABLES, or `run draftcast ...`: a
-command whose output stands in the page, cut before a line that starts with the text after ` | before `; ` | exits 1`
-says that it is meant to fail. Tables must agree exactly; outputs in their words, since the last digit of a figure may
-differ between machines.
+command whose output stands in the page. Settings follow, each after ` | `: `from L` and `before L` cut it at the lines
+that start like that, `notes` shows stderr as well, `exits 1` says that it is meant to fail. Tables must agree exactly;
+outputs word for word, but for the last digits of figures, which differ between machines.
 """
 
-import os
 import re
-import shlex
 import sys
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 import numpy as np
-from click.testing import CliRunner
+from page_examples import GENERATED, PAGES, clone, cut_output, difference, split_name
 
 from calibration.calibrate import calibrate
 from calibration.readers.read import read_evidence
 from draftcast import choose, load
-from draftcast.cli import cli
 from hwmodel.experts_report import default_routing
 from hwmodel.moe import expected_distinct, uniform_distinct
 from hwmodel.parameters import fitted_values, prior_table
@@ -32,16 +29,11 @@ from simulator.study import build_study
 from simulator.training.facts import recipe, training_facts
 from simulator.training.sites import local_site
 
-DOCS = Path(__file__).resolve().parent
-ROOT = DOCS.parent
-NAMES = ("model", "guide", "inspect", "calibration", "validate", "options", "adaptive", "expert-budget", "experiments")
-PAGES = (ROOT / "README.md", *(DOCS / f"{name}.md" for name in NAMES))
+ROOT = Path(__file__).resolve().parent.parent
 ALLREDUCE = ROOT / "hwmodel" / "data" / "allreduce"
-BLOCK = re.compile(r"(<!-- generated: (?P<name>[^\n]+) -->\n)(?P<body>.*?)(<!-- end -->)", re.DOTALL)
-WIDTH = "100"  # columns of the outputs
 UNSTATED = ("hardware.allreduce_algorithm=", "hardware.allreduce_one_shot_max_kib=")  # what the fit finds by itself
 APPROXIMATE = ("calibration check", "training runs")  # the end of a search: its last digit may differ between machines
-NUMBER = re.compile(r"[-+<>]?\d[\d.,]*")
+FIGURE = re.compile(r"[-+<>]?\d[\d.,]*")
 
 # Published counts of distinct experts, one sequence, one layer: (source, experts, top-k, tokens, counted).
 COUNTED = (
@@ -271,20 +263,9 @@ def one_cell(text: str) -> str:
 
 
 def output(text: str) -> str:
-    """The command and what it prints on stdout, as a console block; `text` is "draftcast ... | before L | exits N"."""
-    command, *rest = text.split(" | ")
-    settings = dict(part.split(" ", 1) for part in rest)
-    before = settings.get("before", "")
-    os.environ.update(COLUMNS=WIDTH, NO_COLOR="1", XDG_DATA_HOME=str(ROOT / "out" / "none"))  # nobody's ledger
-    os.environ.pop("DRAFTCAST_LEDGER", None)
-    os.chdir(ROOT)
-    result = CliRunner().invoke(cli, shlex.split(command)[1:], prog_name="draftcast")
-    if result.exit_code != int(settings.get("exits", "0")):
-        raise SystemExit(f"{command}: exit code {result.exit_code}: {result.output.strip()}")
-    lines = [line.rstrip() for line in result.stdout.rstrip().splitlines()]
-    cut = next((i for i, line in enumerate(lines) if before and line.startswith(before)), None)
-    shown = lines if cut is None else [*lines[:cut], "..."]
-    return "```console\n" + "\n".join([f"$ {command}", *shown]) + "\n```\n"
+    """The command and what it prints, as a console block."""
+    command, settings = split_name(text)
+    return f"```console\n$ {command}\n{cut_output(command, settings)}\n```\n"
 
 
 def generated(name: str) -> str:
@@ -299,26 +280,29 @@ def generated(name: str) -> str:
 def is_current(name: str, body: str) -> bool:
     """Whether the page's block says what would be generated now."""
     wanted = generated(name)
-    if not name.startswith("run ") and name not in APPROXIMATE:
-        return body == wanted
-    return words(body) == words(wanted)
+    if name.startswith("run "):
+        return not difference(body.splitlines(), wanted)
+    return body == wanted if name not in APPROXIMATE else words(body) == words(wanted)
 
 
 def words(text: str) -> set[str]:
-    """The words of an output without figures and rules: what a reader looks for, whatever the last digit."""
-    return {word.strip(".,:;()") for word in NUMBER.sub(" ", text).split() if re.search(r"[A-Za-z]{3}", word)}
+    """The words of a table without figures: what a reader looks for, whatever the last digit."""
+    return {word.strip(".,:;()") for word in FIGURE.sub(" ", text).split() if re.search(r"[A-Za-z]{3}", word)}
 
 
 def main(arguments: list[str]) -> int:
     """Exit code: 1 when --check finds a block out of date."""
     stale = []
-    for page in PAGES:
+    for page in [page for page in PAGES if page.name != "accuracy.md"]:  # that one is by make_accuracy.py
         text = page.read_text(encoding="utf-8")
-        if arguments == ["--check"]:
-            stale += [f"{page.name}: {m['name']}" for m in BLOCK.finditer(text) if not is_current(m["name"], m["body"])]
-            continue
-        fresh = BLOCK.sub(lambda match: match[1] + generated(match["name"]) + match[4], text)
-        page.write_text(fresh, encoding="utf-8")
+        with clone():
+            if arguments == ["--check"]:
+                blocks = [(m["name"], m["body"]) for m in GENERATED.finditer(text)]
+                stale += [f"{page.name}: {name}" for name, body in blocks if not is_current(name, body)]
+                continue
+            fresh = GENERATED.sub(lambda match: match[1] + generated(match["name"]) + match[4], text)
+        if fresh != text:
+            page.write_text(fresh, encoding="utf-8")
     for name in stale:
         print(f"out of date, run `make docs`: docs/{name}")
     return 1 if stale else 0

@@ -11,8 +11,9 @@ PAGE = Path(__file__).parent / "cli.md"
 WIDTH = 88  # of the code blocks
 HEAD = """# Commands
 
-Written by `make docs` from `--help`; a test compares. Every command: `--json` prints one JSON object on stdout and
-nothing else there; notes go to stderr; exit code 0 done, 1 a stated error in one line, 2 wrong usage, 130 interrupted.
+Written by `make docs` from `--help`; a test compares, and runs the examples. Every command but `completion`: `--json`
+prints one JSON object on stdout and nothing else there; notes go to stderr; exit code 0 done, 1 a stated error in one
+line, 2 wrong usage, 130 interrupted.
 """
 
 

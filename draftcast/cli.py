@@ -6,14 +6,17 @@ import gc
 import importlib
 import os
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from draftcast import __version__
-from draftcast.start import INTERRUPTED_EXIT_CODE
+from draftcast.start import COMPLETE_VARIABLE, INTERRUPTED_EXIT_CODE
 from draftcast.text import one_line
 from hwmodel.errors import DraftcastError
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 # In the order in which a user meets them. The help of each command starts with the same words; a test compares them.
 COMMANDS = {
@@ -42,6 +45,7 @@ COMMANDS = {
     "experts": "How many experts a layer reads, by the number of tokens in a step.",
     "allreduce": "How long one AllReduce takes, by its size.",
     "list": "The names that files and options take.",
+    "completion": "The script with which a shell completes commands, names, keys and files.",
 }
 BROKEN_PIPE_EXIT_CODE = 141  # 128 + SIGPIPE
 
@@ -83,7 +87,7 @@ class LazyGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """As click's, but an unknown name is answered with the nearest ones and all of them."""
-        name = args[0] if args else ""
+        name = "" if ctx.resilient_parsing or not args else args[0]
         if name and name not in COMMANDS and not name.startswith("-"):
             raise click.UsageError(f"no command {name!r}{_nearest(name)}; known: {', '.join(COMMANDS)}", ctx)
         return super().resolve_command(ctx, args)
@@ -92,6 +96,19 @@ class LazyGroup(click.Group):
         """The list of commands in `--help`, from the table."""
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The examples and the rest of the page."""
+        from draftcast.manual import write_page
+
+        write_page(ctx, formatter)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> "list[CompletionItem]":
+        """The names of the commands, none of them imported, and the group's own options."""
+        from click.shell_completion import CompletionItem
+
+        found = [CompletionItem(name, help=text) for name, text in COMMANDS.items() if name.startswith(incomplete)]
+        return [*found, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def invoke(self, ctx: click.Context) -> Any:
         """The command's result; a `DraftcastError` becomes exit code 1 with one line, Ctrl-C code 130."""
@@ -115,8 +132,8 @@ def _nearest(name: str) -> str:
 def cli() -> None:
     """Predicts, before an LLM server is restarted, whether speculative decoding will make it faster.
 
-    Start with: draftcast init -o my.toml, then draftcast choose my.toml; or with how your server is launched: draftcast
-    choose "vllm serve MODEL --tensor-parallel-size 8" --gpu h200 --method ngram
+    Start with `draftcast init -o my.toml`, then `draftcast choose my.toml`. `draftcast COMMAND --help` has every option,
+    with examples.
     """
 
 
@@ -132,6 +149,8 @@ def main() -> int:
     for stream in (sys.stdout, sys.stderr):
         # A terminal that lacks a character gets its code instead of a trace.
         getattr(stream, "reconfigure", lambda **_: None)(errors="backslashreplace")
+    if COMPLETE_VARIABLE in os.environ:
+        return _complete()
     try:
         status = cli.main(prog_name="draftcast", standalone_mode=False)
         sys.stdout.flush()
@@ -151,6 +170,18 @@ def main() -> int:
         _show(click.ClickException(f"the output cannot be written: {error.strerror}; what was written is incomplete"))
         return 1
     return status if isinstance(status, int) else 0
+
+
+def _complete() -> int:
+    """Answers a shell that completes; what cannot be read yet has no completions, and no error either."""
+    from draftcast.shells import register
+
+    register()
+    try:
+        cli.main(prog_name="draftcast", complete_var=COMPLETE_VARIABLE, standalone_mode=False)
+    except (DraftcastError, click.ClickException, KeyboardInterrupt, OSError):
+        return 1
+    return 0
 
 
 def _show(error: click.ClickException) -> None:

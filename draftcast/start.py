@@ -6,6 +6,7 @@ import signal
 from types import FrameType
 
 INTERRUPTED_EXIT_CODE = 130  # 128 + SIGINT, as shells report it
+COMPLETE_VARIABLE = "_DRAFTCAST_COMPLETE"  # set while a shell completes: what it asks for
 
 
 def main() -> int:

@@ -2,6 +2,7 @@
 
 import click
 
+from draftcast.manual import Command
 from draftcast.options import (
     IntList,
     Request,
@@ -13,7 +14,7 @@ from draftcast.options import (
 from draftcast.output import show
 
 
-@click.command("adaptive")
+@click.command("adaptive", cls=Command)
 @draft_lengths_option
 @weighted_loads_option
 @click.option(

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from draftcast.manual import Command
 from draftcast.options import json_option
 from draftcast.output import show
 from hwmodel.errors import InputError
@@ -18,7 +19,7 @@ ASSUMED_GPUS = {True: "h100-sxm", False: "rtx-pro-6000-blackwell-server"}
 NVLINK_CLASSES = ("nvlink", "nvswitch")
 
 
-@click.command("allreduce")
+@click.command("allreduce", cls=Command)
 @click.option("--gpu", metavar="NAME", help="GPU card; `draftcast list gpus` has the names.")
 @click.option("--num-gpus", type=click.IntRange(min=1), metavar="N", help="GPUs that take part.")
 @click.option("--interconnect", metavar="CLASS", help="`draftcast list interconnects`; default: the GPU's usual one.")

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from draftcast.manual import Command
 from draftcast.output import show
 from draftcast.report_options import report_options
 
@@ -11,7 +12,7 @@ if TYPE_CHECKING:
     from calibration.published.rows import PublishedRow
 
 
-@click.command("backtest")
+@click.command("backtest", cls=Command)
 @report_options
 @click.argument("csv_path", metavar="[CSV]", required=False)
 @click.option(

@@ -2,6 +2,7 @@
 
 import click
 
+from draftcast.manual import Command
 from draftcast.options import (
     IntList,
     Request,
@@ -13,7 +14,7 @@ from draftcast.options import (
 from draftcast.output import show
 
 
-@click.command("budget")
+@click.command("budget", cls=Command)
 @click.option("--budgets", type=IntList(), metavar="LIST", help="Experts per layer that verification may read at most.")
 @weighted_loads_option
 @click.option(

@@ -2,12 +2,13 @@
 
 import click
 
+from draftcast.manual import Command
 from draftcast.options import Request, deployment_options
 from draftcast.output import show
 from draftcast.report_options import report_options
 
 
-@click.command("calibrate")
+@click.command("calibrate", cls=Command)
 @report_options
 @click.option("--data", metavar="FILE...", multiple=True, help="Measurements of any known tool; files or folders.")
 @click.option("-o", "--output", metavar="FILE", help="Write the profile, for --profile of other commands.")

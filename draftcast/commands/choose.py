@@ -5,12 +5,13 @@ from typing import Any
 
 import click
 
+from draftcast.manual import Command
 from draftcast.options import IntList, Request, deployment_options, loads_option, method_option, recording_options
 from draftcast.recording import Recording, show_and_record
 from draftcast.report_options import report_options
 
 
-@click.command("choose")
+@click.command("choose", cls=Command)
 @report_options
 @click.option(
     "-k",

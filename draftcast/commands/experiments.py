@@ -2,13 +2,14 @@
 
 import click
 
+from draftcast.manual import Command
 from draftcast.options import Request, deployment_options, draft_lengths_option, weighted_loads_option
 from draftcast.output import show
 
 DEFAULT_HORIZON_DAYS = 7.0
 
 
-@click.command("experiments")
+@click.command("experiments", cls=Command)
 @click.option("--methods", metavar="NAMES", default="", help="Further methods to choose among, such as ngram,eagle3.")
 @draft_lengths_option
 @weighted_loads_option

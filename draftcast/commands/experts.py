@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from draftcast.manual import Command
 from draftcast.options import IntList, json_option
 from draftcast.output import show
 from hwmodel.errors import InputError
@@ -20,7 +21,7 @@ MAX_SAMPLED_TOKENS = 4096
 ROUTING = ("popularity_sigma", "stickiness", "routing_memory")
 
 
-@click.command("experts")
+@click.command("experts", cls=Command)
 @click.argument("model", metavar="MODEL")
 @click.option("-t", "--tokens", type=IntList(), required=True, help="Tokens in the step, such as 1,2,4-8.")
 @click.option("--popularity-sigma", type=click.FloatRange(0.0, MAX_SIGMA), help="Log-sd of how often experts are used.")

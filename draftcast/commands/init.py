@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from draftcast.manual import Command
 from draftcast.options import KEY_OPTIONS, Request, is_count, json_option, method_option
 from draftcast.output import show
 from hwmodel.errors import InputError
@@ -28,7 +29,7 @@ def _key_options(command: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
-@click.command("init")
+@click.command("init", cls=Command)
 @click.argument("source", metavar="[DEPLOYMENT]", required=False)
 @_key_options
 @method_option

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from draftcast.manual import Command
 from draftcast.options import json_option
 from draftcast.output import show
 from hwmodel.errors import InputError
@@ -24,7 +25,7 @@ _MAX_SIDES = 2
 _MAX_SHOWN_ERRORS = 5
 
 
-class InspectCommand(click.Command):
+class InspectCommand(Command):
     """A command whose words behind `--` are a launch of their own, with all the options in it."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -32,7 +33,7 @@ class InspectCommand(click.Command):
         if "--" in args:
             position = args.index("--")
             args, words = args[:position], args[position + 1 :]
-            if not words:
+            if not words and not ctx.resilient_parsing:
                 raise click.UsageError("nothing follows `--`; allowed: -- vllm serve MODEL ...", ctx)
             ctx.meta[_WORDS] = tuple(words)
         try:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from draftcast.manual import Group
 from draftcast.options import json_option, ledger_option
 from draftcast.output import show, to_json
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 _DEFAULT_LAST = 20
 
 
-@click.group("ledger")
+@click.group("ledger", cls=Group)
 def command() -> None:
     """Every prediction that was recorded, and how it turned out.
 

@@ -4,13 +4,14 @@ from typing import Any
 
 import click
 
+from draftcast.manual import Command
 from draftcast.options import json_option
 from draftcast.output import show
 
 KINDS = ("gpus", "models", "methods", "drafters", "interconnects", "keys")
 
 
-@click.command("list")
+@click.command("list", cls=Command)
 @click.argument("kind", type=click.Choice(KINDS))
 @json_option
 def command(kind: str, as_json: bool) -> None:

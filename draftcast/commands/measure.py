@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from draftcast.manual import Command
 from draftcast.options import IntList, json_option
 from draftcast.output import show
 from draftcast.start import INTERRUPTED_EXIT_CODE
@@ -83,7 +84,7 @@ def _measure_options(command: Callable[..., None]) -> Callable[..., None]:
     return json_option(command)
 
 
-@click.command("measure")
+@click.command("measure", cls=Command)
 @click.argument("url", metavar="URL")
 @_measure_options
 @click.pass_context

@@ -2,13 +2,14 @@
 
 import click
 
+from draftcast.manual import Command
 from draftcast.options import json_option
 from draftcast.output import show
 
 MAX_TENSOR_PARALLEL_SIZE = 1024  # above any machine's; a typing error would divide the model into nothing
 
 
-@click.command("model")
+@click.command("model", cls=Command)
 @click.argument("model", metavar="MODEL")
 @click.option(
     "--tp",

@@ -3,12 +3,13 @@
 import click
 
 from draftcast.commands.train_cost import price_of
+from draftcast.manual import Command
 from draftcast.options import Request, deployment_options, loads_option
 from draftcast.output import show
 from draftcast.report_options import report_options
 
 
-@click.command("options")
+@click.command("options", cls=Command)
 @report_options
 @loads_option
 @click.option("--acceptance", "replays", metavar="FILE", multiple=True,

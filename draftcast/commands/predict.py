@@ -2,6 +2,7 @@
 
 import click
 
+from draftcast.manual import Command
 from draftcast.options import (
     Request,
     concurrency_option,
@@ -13,7 +14,7 @@ from draftcast.options import (
 from draftcast.recording import Recording, show_and_record
 
 
-@click.command("predict")
+@click.command("predict", cls=Command)
 @draft_length_option
 @concurrency_option
 @method_option

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from draftcast.manual import Command
 from draftcast.options import IntList, json_option
 from draftcast.output import show, write_json
 
@@ -15,7 +16,7 @@ MAX_CACHED_REQUESTS = 2**31 - 1  # ids of cached requests have 32 bits there
 _SUFFIX_OPTIONS = ("max_tree_depth", "max_spec_factor", "min_token_prob", "max_cached_requests")
 
 
-@click.command("replay")
+@click.command("replay", cls=Command)
 @click.argument("files", metavar="FILE...", nargs=-1, required=True)
 @click.option("--method", default="ngram", show_default=True, metavar="NAME", help="ngram, ngram_gpu or suffix.")
 @click.option(

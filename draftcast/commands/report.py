@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 import click
 
+from draftcast.manual import Command
 from draftcast.options import IntList, Request, deployment_options, loads_option, method_option
 from draftcast.output import show
 from draftcast.report_options import report_options
@@ -24,7 +25,7 @@ class _Draws(TypedDict):
     seed: int
 
 
-@click.command("report")
+@click.command("report", cls=Command)
 @functools.partial(report_options, page=_OUTPUT)
 @click.option("-k", "--num-speculative-tokens", "lengths", type=IntList(), help="Draft lengths; default: as `choose`.")
 @loads_option

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from draftcast.manual import Command
 from draftcast.options import Request, deployment_options, method_option
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ DEFAULT_PORT = 8577
 MAX_PORT = 65535
 
 
-@click.command("serve")
+@click.command("serve", cls=Command)
 @click.option("--port", type=click.IntRange(0, MAX_PORT), default=DEFAULT_PORT, show_default=True, metavar="N",
               help="Where to listen; 0: any free port.")  # fmt: skip
 @click.option("--host", default="127.0.0.1", show_default=True, metavar="ADDRESS",

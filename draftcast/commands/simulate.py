@@ -4,6 +4,7 @@ import functools
 
 import click
 
+from draftcast.manual import Command
 from draftcast.options import Request, deployment_options, draft_length_option, method_option
 from draftcast.output import show
 from draftcast.report_options import report_options
@@ -20,7 +21,7 @@ _DRAWS = click.option(
 )
 
 
-@click.command("simulate")
+@click.command("simulate", cls=Command)
 @report_options
 @sweep_options
 @click.option(

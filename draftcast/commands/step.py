@@ -4,11 +4,12 @@ from typing import Any
 
 import click
 
+from draftcast.manual import Command
 from draftcast.options import Request, concurrency_option, deployment_options, draft_length_option, method_option
 from draftcast.output import show
 
 
-@click.command("step")
+@click.command("step", cls=Command)
 @draft_length_option
 @concurrency_option
 @method_option

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from draftcast.manual import Command
 from draftcast.options import Request, deployment_options, loads_option
 from draftcast.output import show
 from hwmodel.errors import InputError
@@ -17,7 +18,7 @@ _MAX_GPUS = 16_384
 _MAX_PRICE = 1_000_000.0
 
 
-@click.command("train-cost")
+@click.command("train-cost", cls=Command)
 @loads_option
 @click.option("--rent", "rented", metavar="GPU[:N]", multiple=True,
               help="A machine to rent, by its GPU card; default: 8 of h200, b200, b300.")  # fmt: skip

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from draftcast.commands.measure import SHARED_OPTIONS, measured
+from draftcast.manual import Command
 from draftcast.options import IntList, Request, deployment_options, ledger_option
 from draftcast.output import show, to_json
 from draftcast.report_options import report_options
@@ -60,7 +61,7 @@ def _options(command: Callable[..., None]) -> Callable[..., None]:
 _HANDED_OVER = (*Request.__slots__, "run_path", "url", "baseline_path", "prediction_id", "output", "ledger")
 
 
-@click.command("validate")
+@click.command("validate", cls=Command)
 @report_options
 @_options
 @deployment_options

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from draftcast.manual import Command
 from draftcast.options import MIN_DRAWS, IntList, Request, json_option, method_option
 from hwmodel.errors import InputError
 
@@ -65,7 +66,7 @@ def _watch_options(command: Callable[..., None]) -> Callable[..., None]:
     return json_option(command)
 
 
-@click.command("watch")
+@click.command("watch", cls=Command)
 @click.argument("url", metavar="URL")
 @click.argument("deployment", metavar="[DEPLOYMENT]", required=False)
 @_watch_options

@@ -4,6 +4,7 @@ import tomllib
 
 import click
 
+from draftcast.manual import Command
 from draftcast.options import Request, deployment_options
 from draftcast.output import show
 from draftcast.report_options import report_options
@@ -13,7 +14,7 @@ from hwmodel.errors import InputError
 OPENING, CLOSING = "[{", "]}"
 
 
-@click.command("whatif")
+@click.command("whatif", cls=Command)
 @report_options
 @click.option(
     "--vary", "varied", metavar="KEY=V1,V2", multiple=True, required=True, help="A key and its values; may be repeated."

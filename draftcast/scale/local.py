@@ -23,6 +23,9 @@ PAYS_OFF_S = 4.0  # of work left: a process costs about a second of CPU time to 
 _WORK_PER_PROCESS_S = 2.0
 # Products of small matrices: a pool of threads in each process would only get in the others' way.
 _THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
+# The server that they are forked from starts as `python -c`: it would take a folder `simulator` of the working folder
+# for this program's.
+_SWITCHES = (*_THREADS, "PYTHONSAFEPATH")
 
 
 class Processes:
@@ -198,9 +201,9 @@ def _held_back() -> Iterator[None]:
 
 @contextlib.contextmanager
 def one_thread_each() -> Iterator[None]:
-    """Processes started within have one thread for linear algebra."""
-    before = {name: os.environ.get(name) for name in _THREADS}
-    os.environ.update(dict.fromkeys(_THREADS, "1"))
+    """Processes started within have one thread for linear algebra, and import nothing from the working folder."""
+    before = {name: os.environ.get(name) for name in _SWITCHES}
+    os.environ.update(dict.fromkeys(_SWITCHES, "1"))
     try:
         yield
     finally:

@@ -9,7 +9,8 @@ import pytest
 from click.testing import Result
 
 import draftcast
-from draftcast.cli import COMMANDS, module_name
+from draftcast.cli import COMMANDS, cli, module_name
+from draftcast.manual_pages import ENVIRONMENT, PAGES
 
 Run = Callable[..., Result]
 CHECKOUT = Path(__file__).parent.parent.parent
@@ -50,6 +51,50 @@ def test_every_option_has_help_text_and_every_line_fits_80_columns(run: Run, nam
 def test_there_is_no_command_file_outside_the_table() -> None:
     files = {path.stem for path in (CHECKOUT / "draftcast" / "commands").glob("*.py")} - {"__init__"}
     assert files == {module_name(name) for name in COMMANDS}
+
+
+def paths_of_commands() -> list[str]:
+    """Every command as it is typed behind `draftcast`, those inside a group too."""
+    context = click.Context(cli)
+    found = []
+    for name in COMMANDS:
+        command = cli.get_command(context, name)
+        found += [name, *(f"{name} {inner}" for inner in getattr(command, "commands", ()))]
+    return found
+
+
+def test_every_command_has_a_page_with_examples_and_there_is_no_page_without_command() -> None:
+    assert set(PAGES) == {"", *paths_of_commands()}
+    for name, page in PAGES.items():
+        assert len(page.examples) >= (1 if " " in name else 2), name
+        commands = [example.command for example in page.examples]
+        assert any(f"draftcast {name}" in command for command in commands), name
+
+
+@pytest.mark.parametrize("name", ["", *paths_of_commands()])
+def test_help_shows_examples_environment_files_and_exit_status_within_80_columns(run: Run, name: str) -> None:
+    text = run(*name.split(), "--help").stdout
+    page, words = PAGES[name], " ".join(text.replace("\\\n", "").split())
+    assert "Examples:" in text
+    for example in page.examples:
+        assert example.answers in words
+        assert f"$ {' '.join(example.command.split())}" in words
+    assert all(name in text for name in page.environment)
+    assert all(term in text for term, _ in (*page.files, *page.exits))
+    assert max(map(len, text.splitlines())) <= 80
+
+
+def test_every_variable_of_a_page_is_read_by_the_program_or_by_a_library_that_it_uses() -> None:
+    sources = [path.read_text(encoding="utf-8") for room in ("validate", "draftcast") for path in room_files(room)]
+    of_libraries = {"NO_COLOR", "COLUMNS", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"}  # rich and click, requests
+    for names in ENVIRONMENT:
+        for name in names.split(", "):
+            assert name in of_libraries or any(f'"{name}"' in source for source in sources), name
+    assert {name for page in PAGES.values() for name in page.environment} <= set(ENVIRONMENT)
+
+
+def room_files(room: str) -> list[Path]:
+    return [path for path in (CHECKOUT / room).rglob("*.py") if path.name != "manual_pages.py"]
 
 
 def test_version_is_the_package_version(run: Run) -> None:

@@ -31,6 +31,7 @@ from draftcast.scale.local import Processes, jobs_that_pay_off
 from simulator.sweeps import Outcome, in_this_process
 
 Run = Callable[..., Result]
+PROGRAM = Path(sys.executable).parent / "draftcast"
 CHECKOUT = Path(__file__).parent.parent.parent.parent
 LENGTHS = ",".join(str(n) for n in range(100, 1300, 100))
 
@@ -108,6 +109,18 @@ def test_whatif_is_the_same_bit_for_bit_in_any_number_of_processes(run: Run, ref
     assert one.stdout == two.stdout
     answer = json.loads(one.stdout)
     assert (answer["complete"], answer["rows_done"], answer["rows_total"]) == (True, 12, 12)
+
+
+@pytest.mark.skipif(not PROGRAM.exists(), reason="draftcast is not installed beside this Python")
+def test_a_folder_with_the_name_of_a_room_in_the_working_folder_is_not_taken_for_it(
+    reference_case: Path, tmp_path: Path
+) -> None:
+    for room in ("draftcast", "simulator"):
+        (tmp_path / room).mkdir()
+        (tmp_path / room / "__init__.py").write_text("")
+    question = ["whatif", reference_case, "--vary", "workload.input_tokens=500,1000", "--draws", "100", "--jobs", "2"]
+    done = subprocess.run([PROGRAM, *question], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, "failed" in done.stdout) == (0, False), done.stderr
 
 
 def test_a_failed_row_is_reported_and_the_command_ends_with_1(
