@@ -132,8 +132,7 @@ def _nearest(name: str) -> str:
 def cli() -> None:
     """Predicts, before an LLM server is restarted, whether speculative decoding will make it faster.
 
-    Start with `draftcast init -o my.toml`, then `draftcast choose my.toml`. `draftcast COMMAND --help` has every option,
-    with examples.
+    Start with `draftcast init -o my.toml`, then `draftcast choose my.toml`. Every command's --help ends with examples.
     """
 
 

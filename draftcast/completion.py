@@ -119,5 +119,5 @@ def completing(parameters: Iterable[click.Parameter]) -> None:
     for parameter in parameters:
         names = _NAMES.get(parameter.name or "")
         with_files = any(word in (parameter.metavar or "") for word in _FILES) or names is models
-        if type(parameter.type) is StringParamType and (names or with_files):
+        if isinstance(parameter.type, StringParamType) and (names or with_files):
             parameter.type = Completed(names, with_files)

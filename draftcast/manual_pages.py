@@ -66,7 +66,7 @@ def _examples(*pairs: tuple[str, str]) -> tuple[Example, ...]:
 PAGES: Mapping[str, Page] = {
     "": Page(
         _examples(
-            ("A first deployment file, every key explained", "init -o my.toml"),
+            ("A first deployment file, every key explained", "init -o box.toml"),
             ("Should this server speculate, and with how many tokens?", f"choose {_K2_5}"),
             ("The same for a launch command and a GPU, without any file",
              f"choose {_QWEN}"),

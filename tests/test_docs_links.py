@@ -117,7 +117,7 @@ def options_of(words: list[str]) -> tuple[str, set[str]]:
 
 def unknown_words(span: str) -> list[str]:
     """The command or the options that a command line in running text names and the program lacks."""
-    words = re.findall(r"[^\s|]+", span)[1:]
+    words = re.findall(r'"[^"]*"|[^\s|]+', span)[1:]
     path, options = options_of(words)
     named = {word.partition("=")[0] for word in words[: words.index("--") if "--" in words else None]}
     return [span] * (not path) + sorted(word for word in named if re.match(r"--?[a-z]", word) and word not in options)
