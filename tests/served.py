@@ -14,6 +14,13 @@ from validate.web.server import Address
 LOOPBACK = "127.0.0.1"
 
 
+def written(folder: Path, deployment: str) -> Path:
+    """A deployment file of this text in the folder."""
+    path = folder / "box.toml"
+    path.write_text(deployment, encoding="utf-8")
+    return path
+
+
 def asked(source: str | Path, **options: Any) -> Request:
     """What a command is given about this source; 200 draws."""
     usual: dict[str, Any] = {"overrides": (), "num_draws": 200, "seed": 0, "as_json": False}

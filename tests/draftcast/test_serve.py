@@ -23,7 +23,7 @@ import pytest
 from click.testing import Result
 from profiles import profile_of
 from report_pages import DEPLOYMENT
-from served import asked, serving_page, site_of
+from served import asked, serving_page, site_of, written
 
 from draftcast.serve import answer as answers
 from draftcast.serve import site as site_module
@@ -51,9 +51,7 @@ SETTINGS = {
 
 @pytest.fixture(scope="module")
 def box(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("serve") / "box.toml"
-    path.write_text(DEPLOYMENT, encoding="utf-8")
-    return path
+    return written(tmp_path_factory.mktemp("serve"), DEPLOYMENT)
 
 
 @pytest.fixture(scope="module")
@@ -413,7 +411,8 @@ def test_a_port_in_use_and_a_bad_address_are_one_line(box: Path, url: str, run: 
 def test_what_is_wrong_with_the_deployment_is_said_before_a_page_is(box: Path, run: Run) -> None:
     result = run("serve", box, "--set", "engine.tensor_parallel_size=4", "--port", "0")
     assert result.exit_code == 1
-    assert result.stderr.endswith("allowed: hardware.num_gpus = 2\n")
+    assert "4 GPUs, allowed: hardware.num_gpus = 2" in result.stderr
+    assert result.stderr.count("\n") == 1
     assert result.stdout == ""
 
 
