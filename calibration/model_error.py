@@ -154,9 +154,10 @@ def _summary(log_density: Array, median: float, log_sd: float, num_groups: int) 
     weights = _weights(log_density)
     mean = float(weights @ np.log(_GRID))
     spread = float(np.sqrt(weights @ (np.log(_GRID) - mean) ** 2))
+    effective = _effective(weights)
     if not num_groups:
-        return ModelError(median, log_sd, 0, _effective(weights), _effective(weights))
-    return ModelError(float(np.exp(mean)), spread, num_groups, _effective(weights))
+        return ModelError(median, log_sd, 0, effective, effective)
+    return ModelError(float(np.exp(mean)), spread, num_groups, effective)
 
 
 def _weights(log_density: Array) -> Array:

@@ -33,6 +33,7 @@ class Source(click.types.StringParamType):
 
 
 F = TypeVar("F", bound=Callable[..., Any])
+DEFAULT_DRAWS, DEFAULT_SEED = 2000, 0
 MIN_DRAWS = 100  # the ends of a 90 % interval are then the fifth from either side
 MAX_LIST_ITEMS = 1000  # "0-999999999" is a typing error, not a grid
 
@@ -177,11 +178,12 @@ _DEPLOYMENT_PARAMETERS: tuple[_Decorator, ...] = (
     click.option("--num-gpus", type=click.IntRange(min=1), metavar="N", help="GPUs of the machine."),
     click.option("--launch", metavar="NAME", help="Which launch, where the source holds several."),
     click.option("--profile", metavar="FILE", help="What `draftcast calibrate -o` wrote about this machine."),
-    click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the draws."),
+    click.option("--seed", type=click.IntRange(min=0), default=DEFAULT_SEED, show_default=True,
+                 help="Seed of the draws."),
 )  # fmt: skip
 KEY_OPTIONS = _DEPLOYMENT_PARAMETERS[1:-2]  # what states keys: --set, --gpu, --model, --num-gpus, --launch
-_DRAWS = click.option("--draws", "num_draws", type=click.IntRange(MIN_DRAWS, 100_000), default=2000, show_default=True,
-                      help="Parameter draws behind the intervals.")  # fmt: skip
+_DRAWS = click.option("--draws", "num_draws", type=click.IntRange(MIN_DRAWS, 100_000), default=DEFAULT_DRAWS,
+                      show_default=True, help="Parameter draws behind the intervals.")  # fmt: skip
 
 
 def deployment_options(command: Callable[..., None], *, draws: _Decorator = _DRAWS) -> Callable[..., None]:

@@ -1,10 +1,12 @@
 """A small HTTP server on 127.0.0.1 that answers with recorded texts, or misbehaves in a stated way."""
 
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import urlsplit
 
 Answer = tuple[int, str | bytes]
 Misbehaviour = Callable[[BaseHTTPRequestHandler], None]
@@ -87,4 +89,16 @@ def redirect(location: str) -> Misbehaviour:
         handler.send_header("Content-Length", "0")
         handler.end_headers()
 
+    return answer
+
+
+def answered(url: str, sent: bytes) -> bytes:
+    """All that the server at this URL says to these bytes, whatever they are."""
+    place = urlsplit(url)
+    with socket.create_connection((place.hostname, place.port), timeout=5) as sock:
+        sock.sendall(sent)
+        sock.shutdown(socket.SHUT_WR)
+        answer = b""
+        while piece := sock.recv(65536):
+            answer += piece
     return answer

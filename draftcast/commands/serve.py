@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import signal
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from draftcast.manual import Command
 from draftcast.options import Request, deployment_options, method_option
+from draftcast.signals import sigterm_as_ctrl_c
 
 if TYPE_CHECKING:
     from draftcast.serve.site import Site
@@ -37,8 +37,7 @@ def command(request: Request, port: int, host: str, opens: bool, method: str | N
     from validate.web.server import Address
 
     listener = listen(_site(request, method, host), Address(host, port))
-    before: Any = signal.signal(signal.SIGTERM, _interrupt)
-    try:
+    with contextlib.closing(listener), sigterm_as_ctrl_c():
         if is_reachable_from_elsewhere(host):
             click.echo("note: any machine that reaches this address can ask, without a password", err=True)
         url = f"{listener.url}/"
@@ -47,9 +46,6 @@ def command(request: Request, port: int, host: str, opens: bool, method: str | N
             _open(url)
         with contextlib.suppress(KeyboardInterrupt):
             wait()
-    finally:
-        signal.signal(signal.SIGTERM, before)
-        listener.close()
 
 
 def _site(request: Request, method: str | None, host: str) -> Site:
@@ -71,8 +67,3 @@ def _open(url: str) -> None:
 
     if not webbrowser.open(url):
         click.echo("note: no browser was found to open the page in", err=True)
-
-
-def _interrupt(number: int, frame: Any) -> None:
-    """SIGTERM ends it as Ctrl-C does."""
-    raise KeyboardInterrupt

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -11,6 +10,7 @@ import click
 
 from draftcast.manual import Command
 from draftcast.options import MIN_DRAWS, IntList, Request, json_option, method_option
+from draftcast.signals import sigterm_as_ctrl_c
 from hwmodel.errors import InputError
 
 if TYPE_CHECKING:
@@ -119,11 +119,10 @@ def _run(plan: WatchPlan, options: dict[str, Any]) -> None:
     watch = Watch(plan)
     figures = Figures(plan.target.url, plan.interval_s)
     endpoint = None if address is None else Endpoint(address, figures.published, lambda: _unwell(figures))
-    before = signal.signal(signal.SIGTERM, _interrupt)
     try:
-        _watch(watch, figures, endpoint.url if endpoint is not None else None, options)
+        with sigterm_as_ctrl_c():
+            _watch(watch, figures, endpoint.url if endpoint is not None else None, options)
     finally:
-        signal.signal(signal.SIGTERM, before)
         watch.close()
         if endpoint is not None:
             endpoint.close()
@@ -165,8 +164,3 @@ def _unwell(figures: Figures) -> str | None:
     """What is wrong: no usable look for some intervals."""
     waited_s = figures.since_good_s
     return None if waited_s <= _STALE * figures.interval_s + 1 else f"no usable look at the server for {waited_s:.0f} s"
-
-
-def _interrupt(number: int, frame: Any) -> None:
-    """SIGTERM ends a watch as Ctrl-C does."""
-    raise KeyboardInterrupt

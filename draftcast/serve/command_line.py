@@ -3,12 +3,10 @@
 import shlex
 from collections.abc import Sequence
 
-from draftcast.options import Request
+from draftcast.options import DEFAULT_DRAWS, DEFAULT_SEED, Request
 from draftcast.serve.state import State
 from draftcast.text import one_line
 from validate.launch.redaction import redact_argv, redact_text
-
-_DRAWS, _SEED = 2000, 0  # the options' defaults
 
 
 def commands(request: Request, method: str | None, state: State) -> tuple[str, str]:
@@ -41,8 +39,8 @@ def _options(request: Request, method: str | None) -> Sequence[str]:
         "--num-gpus": request.num_gpus,
         "--method": method,
         "--profile": request.profile,
-        "--draws": None if request.num_draws == _DRAWS else request.num_draws,
-        "--seed": None if request.seed == _SEED else request.seed,
+        "--draws": None if request.num_draws == DEFAULT_DRAWS else request.num_draws,
+        "--seed": None if request.seed == DEFAULT_SEED else request.seed,
     }
     stated = [word for name, value in named.items() if value is not None for word in (name, str(value))]
     return [*stated, *(word for override in request.overrides for word in ("--set", redact_text(override)))]

@@ -146,6 +146,21 @@ def test_a_failed_row_is_reported_and_the_command_ends_with_1(
     assert "MemoryError: too little" in run(*question).stdout
 
 
+def said_by(program: str, folder: Path, *arguments: Path) -> tuple[str, str]:
+    """What a program that sweeps prints, and its errors; it ends well, and within a minute."""
+    script = folder / "interrupted.py"
+    script.write_text(program)
+    process = subprocess.run(
+        [sys.executable, script, *arguments],
+        env={**os.environ, "PYTHONPATH": f"{CHECKOUT}:{CHECKOUT / 'tests'}"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    return process.stdout, process.stderr
+
+
 HALF_AN_ANSWER = """
 import sys, time
 import sweep_cells
@@ -163,18 +178,7 @@ if __name__ == "__main__":
 
 def test_ctrl_c_ends_the_program_though_a_process_has_sent_half_of_its_answer(tmp_path: Path) -> None:
     (tmp_path / "faults").mkdir()
-    script = tmp_path / "interrupted.py"
-    script.write_text(HALF_AN_ANSWER)
-    process = subprocess.run(
-        [sys.executable, script, tmp_path / "faults"],
-        env={**os.environ, "PYTHONPATH": f"{CHECKOUT}:{CHECKOUT / 'tests'}"},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
-    assert process.stdout == "interrupted\n"
-    assert process.stderr == ""
+    assert said_by(HALF_AN_ANSWER, tmp_path, tmp_path / "faults") == ("interrupted\n", "")
 
 
 TELLING = """
@@ -270,18 +274,7 @@ def test_no_process_outlives_a_program_that_is_killed(reference_case: Path) -> N
 
 
 def test_ctrl_c_while_a_lock_is_taken_back_is_as_at_any_other_moment(tmp_path: Path) -> None:
-    script = tmp_path / "interrupted.py"
-    script.write_text(IN_A_LOCK)
-    process = subprocess.run(
-        [sys.executable, script],
-        env={**os.environ, "PYTHONPATH": f"{CHECKOUT}:{CHECKOUT / 'tests'}"},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
-    assert process.stdout == "interrupted True\n"
-    assert process.stderr == ""
+    assert said_by(IN_A_LOCK, tmp_path) == ("interrupted True\n", "")
 
 
 def test_jobs_takes_a_count(run: Run, reference_case: Path) -> None:
