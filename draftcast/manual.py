@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from draftcast.manual_pages import Example
 
 _WORD = re.compile(r"""(?:[^\s'"]|'[^']*'|"[^"]*")+""")  # of a shell command, quotes kept
+_ENGINES = ("vllm", "sglang", "python", "python3", "docker")  # a launch of which the quotes were forgotten begins so
 _NEXT_LINE = "  "  # before the rest of a command that is broken with a backslash
 
 
@@ -31,6 +32,18 @@ class Command(click.Command):
 
             completing(self.params)
         return super().make_context(info_name, args, parent, **extra)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """As click's; where a launch stands without its quotes, the error says to set them."""
+        words = list(args)
+        try:
+            return super().parse_args(ctx, args)
+        except click.UsageError as error:
+            takes_launch = any(parameter.name == "source" for parameter in self.params)
+            if takes_launch and len(words) > 1 and words[0] in _ENGINES and not words[1].startswith("-"):
+                hint = f'a launch goes in quotes: {ctx.command_path} "{words[0]} {words[1]} ..." --gpu NAME'
+                raise click.UsageError(f"{error.format_message().rstrip('.')}; {hint}", ctx) from error
+            raise
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The page of this command, found by its path: "ledger list"."""

@@ -81,6 +81,14 @@ def test_without_a_deployment_it_says_what_one_is(run: Run, command: str) -> Non
     assert "draftcast init -o FILE" in result.stderr
 
 
+@pytest.mark.parametrize("rest", [[], ["-tp", "8"]])
+def test_a_launch_without_its_quotes_is_told_to_set_them(run: Run, rest: list[str]) -> None:
+    result = run("choose", "vllm", "serve", "Qwen/Qwen3-8B", *rest, "--gpu", "h200")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "a launch goes in quotes: " in result.stderr
+    assert '"vllm serve ..." --gpu NAME' in result.stderr
+
+
 @pytest.mark.usefixtures("folder")
 def test_a_word_for_true_is_not_taken_for_a_quoted_one(run: Run) -> None:
     assert "without quotes" not in refusal(run, "choose", "word.toml")
