@@ -17,8 +17,8 @@ _UNITS = "examples/launch/vllm.service examples/launch/vllm-ngram.service"
 _RECORDED = "examples/replay/*"
 
 ENVIRONMENT: Mapping[str, str] = {
-    "DRAFTCAST_API_KEY": "The key of a server that is given by its URL; --api-key-env names another variable.",
-    "DRAFTCAST_LEDGER": "The ledger file; it also switches --record on.",
+    "DRAFTCAST_API_KEY": "The key of a server that is given by its URL.",
+    "DRAFTCAST_LEDGER": "The ledger file; where it is set, `choose` and `predict` record.",
     "XDG_DATA_HOME": "Where the user's own ledger lies; default: ~/.local/share.",
     "NO_COLOR": "Set: no colour.",
     "COLUMNS": "Width of the output; default: that of the terminal, 80 in a pipe.",

@@ -44,7 +44,7 @@ def _fitted(fitted: Mapping[str, Any], page: Page) -> None:
     page.table(("tokens in the step", "requests", "counted", "fitted"), rows)
     unknown = [name for name, found in fitted["parameters"].items() if not found["determined"]]
     if unknown:
-        page.text(f"The counts do not tell {', '.join(unknown)}: the prior stays.")
+        page.text(f"The counts fit as well with {', '.join(unknown)} at the prior: fitted here, but not worth stating.")
     if fitted["deployment_toml"] is not None:
         page.text("For the deployment file:")
         for line in fitted["deployment_toml"].splitlines():

@@ -1,4 +1,5 @@
 import importlib
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -128,3 +129,19 @@ def test_docs_cli_is_current() -> None:
         [sys.executable, "docs/make_cli.py", "--check"], capture_output=True, text=True, check=False, cwd=CHECKOUT
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_sections_below_the_options_name_no_option_that_the_command_lacks(name: str) -> None:
+    command = importlib.import_module(f"draftcast.commands.{module_name(name)}").command
+    inner = getattr(command, "commands", {})
+    for path, each in [(name, command), *((f"{name} {word}", below) for word, below in inner.items())]:
+        page = PAGES[path]
+        said = [
+            *(ENVIRONMENT[word] for word in page.environment),
+            *(meaning for _, meaning in (*page.files, *page.exits)),
+        ]
+        named = {option for text in said for option in re.findall(r"--[a-z][a-z-]+", text)}
+        has = {option for parameter in each.params for option in (*parameter.opts, *parameter.secondary_opts)}
+        has |= {option for below in getattr(each, "commands", {}).values() for p in below.params for option in p.opts}
+        assert named <= has, path

@@ -91,6 +91,16 @@ def test_counted_experts_replace_the_priors_and_give_a_table_for_the_file(run: R
     assert max(map(len, page.splitlines())) <= 80
 
 
+def test_what_counts_do_not_tell_is_said_and_left_out_of_the_table(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "counts.csv"
+    path.write_text("tokens,requests,distinct_experts\n1,1,8\n")
+    question = ("experts", "qwen3-30b-a3b-bf16", "-t", "4", "--counted", path)
+    assert strict(run(*question, "--json").stdout)["fitted"]["deployment_toml"] is None
+    words = " ".join(run(*question).stdout.split())
+    assert "fit as well with popularity_sigma, stickiness, routing_memory at the prior" in words
+    assert "[parameters]" not in words
+
+
 def test_counted_experts_and_a_stated_parameter_contradict_each_other(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "counts.csv"
     path.write_text(COUNTS)
