@@ -200,12 +200,19 @@ class _Look:
 
 
 def measure(folder: Path, server: Server, run: str, ground: str, loads: tuple[int, ...], prompts: Path) -> Record:
-    """A closed-loop run; its run file and the recorded outputs stay in the folder."""
+    """A closed-loop run; its run file and the recorded outputs stay in the folder.
+
+    A cell that the machine spoilt is refused, and measured once more by the same command, as an operator would.
+    """
     options: list[object] = ["-c", ",".join(map(str, loads)), "--prompts", prompts]
     options += ["--output-tokens", OUTPUT_TOKENS, "--ignore-eos", "--temperature", 0]
-    options += ["--cell-seconds", CELL_S, "--warmup-seconds", 3, "--fresh"]
+    options += ["--cell-seconds", CELL_S, "--warmup-seconds", 3]
     options += ["-o", folder / f"{run}-{ground}.json", "--outputs", folder / f"{run}-{ground}.jsonl"]
-    return draftcast("measure", server.url, *options, *(("--method", "ngram") if run == "after" else ()))
+    options += ["--method", "ngram"] if run == "after" else []
+    found = draftcast("measure", server.url, *options)
+    if any(cell["refused_reason"] for cell in found["cells"]):
+        found = draftcast("measure", server.url, *options)
+    return found
 
 
 def predict_all(loop: Loop) -> None:

@@ -1,13 +1,17 @@
 """Figures of a cell by hand: two users, answers of known times; intervals; client against server."""
 
+import random
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from validate.client.answers import Answer
 from validate.client.faults import Fault
+from validate.measure.cell import Measured, cell_dict
 from validate.measure.checks import Whole, checks_of, foreign_traffic, joined_chunks, whole_of
 from validate.measure.client_side import Steady, by_kind, client_side, request_records
+from validate.measure.gauges import Gauges, random_waits_s
 from validate.measure.server_side import ServerSide, Totals, acceptance_of_answers
 from validate.measure.statistics import described, percentile, precision_of, student_975
 from validate.measure.users import Outcome
@@ -164,3 +168,46 @@ def test_acceptance_that_a_server_tells_with_each_answer_is_pooled():
     assert (counts["drafts"], counts["accepted_per_position"]) == (5, [3, 2])
     assert counts["mean_length"] == 2.0
     assert acceptance_of_answers([first, answer(0.0, [1])]) is None
+
+
+# Whether the load that was asked for ran: four users, each with answers of 30 s one after the other.
+
+
+def refusal(running, waiting=(), later=0, idle_s=0.0):
+    answers = [
+        outcome(4 * turn + user, answer((30.0 + idle_s) * turn, [1] * 60, 0.5, 0.5), user=user)
+        for turn in range(2)
+        for user in range(4)
+    ]
+    told = [Outcome(99, "any", 0, False, 30.0, 30.1, None, Fault("later", "HTTP 429"))] * later
+    outcomes = [*answers, *told]
+    side = client_side(outcomes, 4, Steady(0.0, 60.0 + idle_s))
+    return cell_dict(Measured(side, outcomes, 0, gauges=Gauges(running, waiting)))["refused_reason"]
+
+
+def test_a_gauge_that_is_one_lower_between_requests_is_no_limit():
+    assert refusal((3.0, 3.0, 4.0, 3.0, 3.0, 3.0, 3.0)) is None
+    assert refusal((4.0,) * 7) is None
+    assert refusal((2.0, 2.0)) is None  # two looks tell nothing
+
+
+def test_a_gauge_that_never_gets_there_or_seldom_while_others_wait_is_a_limit():
+    assert "never ran more than 2" in refusal((2.0,) * 7)
+    assert "never ran more than 2, up to 2 waited: max_num_seqs" in refusal((2.0,) * 7, waiting=(1.0, 2.0))
+    assert "seldom ran more than 3, up to 1 waited" in refusal((4.0, *(3.0,) * 6), waiting=(0.0, 1.0))
+
+
+def test_users_who_are_told_to_come_later_leave_the_load_below_what_was_asked_for():
+    assert "only 3.43 were under way" in refusal((4.0,) * 7, later=3, idle_s=10.0)
+    assert "told users to come later 3 times" in refusal((4.0,) * 7, later=3, idle_s=10.0)
+    assert refusal((4.0,) * 7, later=1) is None
+
+
+@given(st.floats(0.05, 0.5), st.floats(0.0, 1.0), st.integers(0, 2**32))
+def test_looks_at_the_load_do_not_keep_step_with_requests_that_end_as_often(dip, phase, seed):
+    waits, moment, inside = random_waits_s(1.0, random.Random(seed)), 0.0, 0
+    for number in range(2000):
+        moment += next(waits)
+        assert number <= moment <= number + 1  # one in each interval
+        inside += (moment + phase) % 1.0 < dip
+    assert inside / 2000 == pytest.approx(dip, abs=6 * (dip * (1 - dip) / 2000) ** 0.5)

@@ -1,6 +1,8 @@
 """The server's own word on its load while a cell is measured, at moments that have nothing to do with its requests."""
 
+import random
 import threading
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,13 +37,13 @@ class GaugeSampler:
     def __init__(self, target: Target, interval_s: float) -> None:
         """Nothing is asked yet."""
         self._connection = Connection(target)
-        self._interval_s = interval_s
+        self._waits_s = random_waits_s(interval_s, random.Random())
         self._taken: list[Counted] = []
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._sample, name="gauges", daemon=True)
 
     def start(self) -> None:
-        """Begins to sample, half an interval from now."""
+        """Begins to sample, within an interval from now."""
         self._thread.start()
 
     def stop(self) -> None:
@@ -57,13 +59,24 @@ class GaugeSampler:
 
     def _sample(self) -> None:
         counters = Counters(self._connection)
-        wait_s = self._interval_s / 2
-        while not self._stop.wait(wait_s):
+        while not self._stop.wait(next(self._waits_s)):
             taken = counters.take(tries=1)
             if not self._stop.is_set():
                 self._taken.append(taken)
-            wait_s = self._interval_s
         self._connection.close()
+
+
+def random_waits_s(interval_s: float, draw: random.Random) -> Iterator[float]:
+    """Waits that lead to one moment in each interval, anywhere in it.
+
+    Requests of equal length, evenly staggered, end at equal distances; a sampler with a beat of its own could meet
+    every one of those moments, at which the gauge is one lower.
+    """
+    left_s = 0.0  # of the interval of the moment before
+    while True:
+        into_s = draw.random() * interval_s
+        yield left_s + into_s
+        left_s = interval_s - into_s
 
 
 _NAMES = ("running", "waiting", "kv_usage")
