@@ -270,23 +270,23 @@ class _Handler(BaseHTTPRequestHandler):
             prompt = json.dumps(body.get("messages") or body["prompt"])
             counters.add(prefix_cache_hits_total=writer.prompt_tokens if prompt in server.cached else 0)
             server.cached.add(prompt)
-        start_s = time.monotonic()
+        start_s = before_s = time.monotonic()
         left, step = body["max_tokens"], 0
         while left > 0:
-            before_s = time.monotonic()
             time.sleep(server.pace_s)
+            now_s = time.monotonic()
             tokens = min(left, 1 if step == 0 else server.tokens_per_step)
             left -= tokens
             counters.add(generation_tokens_total=tokens, iteration_tokens_total_count=1)
             if step == 0:
                 counters.add(time_to_first_token_seconds_count=1,
-                             time_to_first_token_seconds_sum=time.monotonic() - start_s)  # fmt: skip
+                             time_to_first_token_seconds_sum=now_s - start_s)  # fmt: skip
             else:
                 counters.add(inter_token_latency_seconds_count=1,
-                             inter_token_latency_seconds_sum=time.monotonic() - before_s)  # fmt: skip
+                             inter_token_latency_seconds_sum=now_s - before_s)  # fmt: skip
                 if server.k:
                     counters.draft(min(server.tokens_per_step - 1, server.k))
-            step += 1
+            before_s, step = now_s, step + 1
             if left == 0:
                 counters.add(request_success_total=1)
             if not writer.step(step, tokens, is_last=left == 0):

@@ -20,7 +20,8 @@ from live.server import MAX_MODEL_LEN, MAX_NUM_SEQS, Server, running
 
 GROUNDS = ("loop", "wander")
 CHECKED_LOADS = (1, 2, 4)  # requests at once, without and with drafts
-SWEEP = {"loop": (1, 2, 4, 8, 16), "wander": CHECKED_LOADS}  # of the baseline: k=5 at 4 requests brings 24 rows
+SWEEP = (1, 2, 4, 8, 16)  # of the baseline: k=5 at 4 requests brings 24 rows
+LOADS = {"before": SWEEP, "after": CHECKED_LOADS}
 DRAFT_LENGTHS = (1, 3, 5)
 K = 5  # what the restart turns on
 LOOKUP_MIN, LOOKUP_MAX = 1, 4
@@ -161,7 +162,7 @@ def validate(folder: Path, ground: str) -> Record:
 def _measure_all(loop: Loop, server: Server, run: str, prompts: dict[str, Path]) -> None:
     """Both grounds, one after the other; beside them, somebody else only reads the counters."""
     for ground in GROUNDS:
-        loads = SWEEP[ground] if run == "before" else CHECKED_LOADS
+        loads = LOADS[run]
         last = ground == GROUNDS[-1]
         looks = [_Look(("measure", server.url, "--passive", 0.5, "--interval", 2))] if last else []
         if run == "after":

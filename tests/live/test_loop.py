@@ -7,15 +7,9 @@ import json
 
 import pytest
 from live.compare import Row, rows
-from live.loop import CHECKED_LOADS, GROUNDS, LOOKUP_MAX, LOOKUP_MIN, SWEEP, K, Loop, Record
+from live.loop import CHECKED_LOADS, GROUNDS, LOADS, LOOKUP_MAX, LOOKUP_MIN, SWEEP, K, Loop, Record
 
-RUNS = ("before", "after")
-CELLS = [
-    (run, ground, n)
-    for run in RUNS
-    for ground in GROUNDS
-    for n in (SWEEP[ground] if run == "before" else CHECKED_LOADS)
-]
+CELLS = [(run, ground, n) for run, loads in LOADS.items() for ground in GROUNDS for n in loads]
 
 
 def outputs(loop: Loop, run: str, ground: str) -> list[Record]:
@@ -95,7 +89,7 @@ def test_the_loop_text_is_written_token_by_token_as_before(loop: Loop) -> None:
 def test_calibration_takes_every_cell_of_the_baseline(loop: Loop, ground: str) -> None:
     assert loop.calibrated[ground]["refused"] == []
     loads = {round(row["concurrency"]) for row in loop.calibrated[ground]["residuals"]}
-    assert loads == set(SWEEP[ground])
+    assert loads == set(SWEEP)
 
 
 def test_the_two_texts_use_the_experts_as_they_were_made_to(loop: Loop) -> None:
@@ -175,11 +169,11 @@ def test_inspect_infers_from_the_counters_what_the_server_does_not_tell(loop: Lo
 
 
 def test_watching_alone_finds_the_load_that_somebody_else_makes(loop: Loop) -> None:
-    for run in RUNS:
+    for run, loads in LOADS.items():
         found = loop.passive[run]
         measured = [cell for cell in found["cells"] if not cell["refused_reason"]]
         assert measured
-        assert all(0.9 <= cell["measured_concurrency"] <= max(CHECKED_LOADS) + 0.5 for cell in measured)
+        assert all(0.9 <= cell["measured_concurrency"] <= max(loads) + 0.5 for cell in measured)
     assert "[[measured]]" in loop.passive["before"]["deployment_toml"]
     assert "[[measured]]" not in loop.passive["after"]["deployment_toml"]
     assert "acceptance" in loop.passive["after"]["deployment_toml"]

@@ -69,6 +69,27 @@ def test_client_and_server_count_the_same_and_the_figures_are_those_of_the_serve
     assert cell["complete"]
 
 
+def test_a_halt_at_the_edge_of_the_busy_window_is_no_difference_between_client_and_server(server):
+    """The server counts the halted steps before the look that opens the window, the client sees them after it."""
+    server.pace_s, halted = 0.03, []
+
+    def halting(handler):
+        if len(server.bodies) > 4 and not halted:
+            halted.append(True)
+            server.pace_s = 0.6
+            time.sleep(0.1)
+            server.pace_s = 0.03
+            time.sleep(0.65)
+        handler.reply(200, server.metrics_text())
+
+    server.pages["/metrics"] = halting
+    cell = run(server)["cells"][0]
+    assert halted
+    assert checks_of(cell)["tpot_s"]["agrees"]
+    assert checks_of(cell)["step_s"]["agrees"]
+    assert cell["server"]["step_s"] < 0.9 * cell["client"]["chunk_gap_s"]["mean"]  # in the window itself
+
+
 def test_acceptance_is_that_of_the_counters_and_holds_the_identities(server):
     counts = run(server)["cells"][0]["acceptance"]
     # Two tokens a step: the first position always accepted, the others never.
@@ -253,24 +274,16 @@ def test_a_restart_within_a_cell_refuses_it_and_ends_the_run(server):
 
 @pytest.mark.parametrize("sign", ["running", "tokens"])
 def test_a_server_that_serves_others_is_refused_without_a_request(server, sign):
-    stop = threading.Event()
+    def grown(handler):
+        server.foreign()
+        handler.reply(200, server.metrics_text())
 
-    def others():
-        while not stop.wait(0.005):
-            server.foreign()
-
-    thread = threading.Thread(target=others)
     if sign == "running":
         server.extra_running = 2
     else:
-        thread.start()
-    try:
-        with pytest.raises(InputError, match=r"is serving others .*allowed: an idle server, or --force"):
-            run(server)
-    finally:
-        stop.set()
-        if sign == "tokens":
-            thread.join()
+        server.pages["/metrics"] = grown
+    with pytest.raises(InputError, match=r"is serving others .*allowed: an idle server, or --force"):
+        run(server)
     assert server.bodies == []
 
 

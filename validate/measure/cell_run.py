@@ -149,7 +149,9 @@ class CellRun:
         frozen = self._frozen(whole)
         checks: list[Check] = []
         if whole is not None and frozen is None:
-            checks = checks_of(whole_of(self.outcomes), whole.totals, (client, busy))
+            sums = whole_of(self.outcomes)
+            life = client_side(self.outcomes, self.users, Steady(self._start_s, time.monotonic()))
+            checks = checks_of(sums, whole.totals, (client, busy) if sums.unfinished else (life, whole))
         return Measured(
             client,
             self.outcomes,

@@ -1,7 +1,8 @@
 """The client's figures against the server's, and what a difference means: others' traffic, joined chunks, a bad count.
 
 The whole life of a cell is compared, from before its first request to after its last, when nothing of ours is under
-way: then the identities hold exactly (model specification, correction 1). Times are compared in the busy window.
+way: then the identities hold exactly (model specification, correction 1). Times too: a machine that halts at an end of
+the busy window makes one side count the halt and the other not. Only where requests were cut is that window compared.
 """
 
 from collections.abc import Sequence
@@ -71,9 +72,9 @@ def _steps(answers: Sequence[Answer]) -> int | None:
     return sum(len(answer.chunk_tokens) - 1 for answer in answers)
 
 
-def checks_of(whole: Whole, totals: Totals, busy: tuple[ClientSide, ServerSide | None]) -> list[Check]:
-    """All comparisons of a cell: sums over its life, times in its busy window."""
-    client, server = busy
+def checks_of(whole: Whole, totals: Totals, sides: tuple[ClientSide, ServerSide | None]) -> list[Check]:
+    """All comparisons of a cell: sums over its life, times between two sides of one window."""
+    client, server = sides
     sums = [
         _sum("requests", whole.completed, totals.finished, whole.unfinished),
         _sum("tokens", whole.tokens, totals.generated_tokens, whole.unfinished),
