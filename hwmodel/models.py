@@ -2,6 +2,7 @@
 
 import functools
 import json
+import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,15 +14,16 @@ from hwmodel.hf.fields import one_line, shown
 from hwmodel.hf.shape import shape_from_config
 from hwmodel.specs import ModelShape, Moe
 
-__all__ = ["attention_kind", "load_model", "model_names", "published", "shape_from_config"]
+__all__ = ["attention_kind", "load_model", "model_names", "published", "repository_of_card", "shape_from_config"]
 
 _CARDS = Path(__file__).parent / "data" / "models"
 _MAX_CONFIG_BYTES = 20_000_000  # the largest config.json met has some 100 kB
 _MAX_NAME_CHARS = 100
+_SOURCE_REPOSITORY = re.compile(r"Hugging Face ([\w.-]+/[\w.-]+),")  # how a card's source begins
 _CARD_TABLES = ("config", "published", "source")
-_CONFIG_FILE = "config.json"
+CONFIG_FILE = "config.json"
 # What to give instead of an unknown name.
-A_CONFIG = f"the path of its {_CONFIG_FILE} (in the model's folder, or among the files of its Hugging Face page)"
+A_CONFIG = f"the path of its {CONFIG_FILE} (in the model's folder, or among the files of its Hugging Face page)"
 _OLDER_QUANTIZATION_FILE = "hf_quant_config.json"  # ModelOpt wrote it beside config.json until 2025
 
 
@@ -49,7 +51,7 @@ def load_model(name_or_path: str) -> ModelShape:
     if is_directory and name:
         return _from_directory(path)
     if not is_file and exists:
-        raise _bad(f"file {path}: not a regular file; allowed: a {_CONFIG_FILE}, its directory, or a TOML card")
+        raise _bad(f"file {path}: not a regular file; allowed: a {CONFIG_FILE}, its directory, or a TOML card")
     if not is_file:
         raise _unknown(name)
     if path.suffix == ".toml":
@@ -80,6 +82,18 @@ def published(name: str) -> Mapping[str, Any]:
     return _published(_toml(_CARDS / f"{name}.toml"), name)
 
 
+def repository_of_card(name: str) -> str | None:
+    """The repository that a shipped card was read from, as engines load it; None for any other name.
+
+    >>> repository_of_card("qwen3-0.6b-bf16"), repository_of_card("org/other")
+    ('Qwen/Qwen3-0.6B', None)
+    """
+    if name.lower() not in model_names():
+        return None
+    found = _SOURCE_REPOSITORY.match(load_model(name).source)
+    return found.group(1) if found else None
+
+
 def _published(card: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     table = card.get("published", {})
     if not isinstance(table, Mapping):
@@ -106,9 +120,9 @@ def _from_card(path: Path, name: str) -> ModelShape:
 
 
 def _from_directory(path: Path) -> ModelShape:
-    file = path / _CONFIG_FILE
+    file = path / CONFIG_FILE
     if not file.is_file():
-        raise _bad(f"directory {path}: no {_CONFIG_FILE} in it; needed: a Hugging Face {_CONFIG_FILE}")
+        raise _bad(f"directory {path}: no {CONFIG_FILE} in it; needed: a Hugging Face {CONFIG_FILE}")
     return shape_from_config(_with_older_quantization(_json(file), path), path.resolve().name, str(file))
 
 
@@ -120,7 +134,7 @@ def _with_older_quantization(config: Mapping[str, Any], directory: Path) -> Mapp
 
 
 def _model_name(path: Path) -> str:
-    return path.resolve().parent.name if path.name == _CONFIG_FILE else path.stem
+    return path.resolve().parent.name if path.name == CONFIG_FILE else path.stem
 
 
 def _bad(message: str) -> InputError:
@@ -129,7 +143,7 @@ def _bad(message: str) -> InputError:
 
 def _unknown(name: str) -> InputError:
     if Path(name).suffix in {".json", ".toml"} or name.startswith((".", "/", "~")):
-        return _bad(f"{shown(name)}: no such file; allowed: a {_CONFIG_FILE}, its directory, or a TOML card")
+        return _bad(f"{shown(name)}: no such file; allowed: a {CONFIG_FILE}, its directory, or a TOML card")
     known = model_names()
     close = nearest_model(name)
     hint = f", did you mean '{close}'?" if close else ";"
@@ -156,7 +170,7 @@ def _json(path: Path) -> Mapping[str, Any]:
         content = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise _bad(
-            f"file {path}: not JSON ({str(error).splitlines()[0]}); allowed: a Hugging Face {_CONFIG_FILE}"
+            f"file {path}: not JSON ({str(error).splitlines()[0]}); allowed: a Hugging Face {CONFIG_FILE}"
         ) from None
     if not isinstance(content, dict):
         raise _bad(f"file {path}: holds a {type(content).__name__}; allowed: an object of keys")

@@ -25,6 +25,7 @@ from simulator.comparison import Comparison
 from simulator.decision import Pick, Scores, pick_static, restart_value, score
 from simulator.deployment import Deployment, with_method
 from simulator.draft_lengths import checked_lengths, only_accepted_lengths
+from simulator.drafter_name import loaded_drafter
 from simulator.results import Choice, GridCell, JsonObject, Recommendation
 from simulator.schedule import Scheduled, scheduled
 from simulator.study import DEFAULT_DRAWS, Study, build_study
@@ -187,7 +188,7 @@ def launch_flag(
     choice = SpeculativeChoice(
         method=system.method,
         num_speculative_tokens=num_speculative_tokens,
-        draft_model=spec.drafter,
+        draft_model=loaded_drafter(spec),
         prompt_lookup_min=low,
         prompt_lookup_max=high,
         draft_tensor_parallel_size=spec.draft_tensor_parallel_size,
