@@ -37,7 +37,7 @@ def command(
     """
     from draftcast import api
 
-    deployment = request.load(method)
+    deployment = request.load(method, needs_method=True)
     choice = api.choose(
         deployment,
         num_speculative_tokens=num_speculative_tokens,

@@ -48,7 +48,8 @@ def command(
     from draftcast.render.choose import shown_draft_length
     from simulator.curves import between, curves
 
-    deployment, draws = request.load(method), _Draws(num_draws=request.num_draws, seed=request.seed)
+    deployment = request.load(method, needs_method=True)
+    draws = _Draws(num_draws=request.num_draws, seed=request.seed)
     choice = api.choose(deployment, num_speculative_tokens=lengths, concurrency=concurrency, **draws)
     result = choice.to_dict()
     shown, loads = shown_draft_length(result), between(result["inputs"]["concurrency"])

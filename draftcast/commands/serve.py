@@ -59,7 +59,7 @@ def _site(request: Request, method: str | None, host: str) -> Site:
     for note in dict.fromkeys(source.base.notes):
         click.echo(f"note: {one_line(note)}", err=True)
     inputs = {"deployment": source.base.to_dict()}
-    return Site(Answers(source), method, own_names(host), subject_of({"inputs": inputs}))
+    return Site(Answers(source), source.method, own_names(host), subject_of({"inputs": inputs}))
 
 
 def _open(url: str) -> None:

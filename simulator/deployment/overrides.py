@@ -79,6 +79,12 @@ def lay_over(tables: Tables, overrides: Sequence[str]) -> tuple[Tables, tuple[st
     return tables, notes
 
 
+def check_keys(overrides: Sequence[str]) -> None:
+    """`InputError` for a text that is no KEY=VALUE, or whose key is none of a deployment's."""
+    for text in overrides:
+        _parse(text)
+
+
 def _drop_other_link(tables: Tables, parsed: Sequence[_Override]) -> tuple[str, ...]:
     """Takes the file's link out of `tables` where the overrides ask for a GPU that is never linked that way."""
     stated = {item.path[1]: item.value for item in parsed if len(item.path) == 2 and item.path[0] == "hardware"}

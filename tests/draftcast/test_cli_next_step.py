@@ -1,3 +1,4 @@
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -73,12 +74,74 @@ def test_what_is_no_deployment_is_answered_with_what_to_type(
     assert next_step in refusal(run, "choose", source)
 
 
-@pytest.mark.parametrize("command", ["choose", "predict", "options", "simulate", "whatif"])
-def test_without_a_deployment_it_says_what_one_is(run: Run, command: str) -> None:
-    result = run(command, "--gpu", "h200", "--model", "qwen3-8b-bf16")
+@pytest.mark.parametrize(
+    "command", [("choose",), ("predict",), ("options",), ("simulate",), ("whatif", "--vary", "hardware.gpu=h200")]
+)
+def test_without_a_deployment_it_says_what_one_is(run: Run, command: tuple[str, ...]) -> None:
+    result = run(*command, "--num-gpus", "2", "--set", "workload.kind=code")
     assert (result.exit_code, result.stdout) == (2, "")
     assert "Missing argument 'DEPLOYMENT'" in result.stderr
     assert "draftcast init -o FILE" in result.stderr
+    assert "--model NAME and --gpu NAME" in result.stderr
+
+
+NAMED = ("--model", "qwen3-8b-bf16", "--gpu", "h200")
+SHORT = {
+    "choose": ("-k", "2", "-c", "1", "--draws", "100"),
+    "predict": ("--draws", "100"),
+    "adaptive": ("-k", "2", "-c", "1", "--draws", "100"),
+    "simulate": ("--requests", "4",),
+    "whatif": ("--vary", "hardware.gpu=h200", "--draws", "100"),
+    "experiments": ("-k", "2", "-c", "1", "--draws", "100"),
+    "train-cost": ("-c", "1", "--draws", "100"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("command", SHORT)
+def test_a_model_and_a_gpu_do_as_the_file_that_init_writes_of_them(run: Run, tmp_path: Path, command: str) -> None:
+    path = tmp_path / "named.toml"
+    assert run("init", *NAMED, "-o", path).exit_code == 0
+    of_names = run(command, *NAMED, *SHORT[command], "--json")
+    of_file = run(command, path, *SHORT[command], "--json")
+    assert (of_names.exit_code, of_file.exit_code) == (0, 0)
+    answers = [json.loads(result.stdout) for result in (of_names, of_file)]
+    notes = [answer.pop("notes", []) for answer in answers]
+    assert answers[0] == answers[1]
+    new = [note for note in notes[0] if note not in notes[1]]
+    assert [note for note in new if "`draftcast init --model qwen3-8b-bf16 --gpu h200 -o FILE`" in note] == new
+    assert f"note: {new[0]}" in of_names.stderr if new else "draftcast init" in of_names.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--gpu", "h200"), "model.config: got nothing"),
+        (("--model", "qwen3-8b-bf16"), "hardware.gpu: got nothing"),
+        (("--model", "qwen3-8b-bf16", "--gpu", "h2000"), "did you mean 'h200'?"),
+        (("--model", "qwen3-8b-bf17", "--gpu", "h200"), "did you mean 'qwen3-8b-bf16'?"),
+        (("--gpu", "h200", "--set", "foo.bar=1"), "unknown key 'foo.bar'"),
+        ((*NAMED, "--launch", "one"), "--launch: got 'one'"),
+    ],
+)
+def test_names_that_describe_no_deployment_say_what_is_wrong_before_what_is_missing(
+    run: Run, arguments: tuple[str, ...], said: str
+) -> None:
+    for command in ("choose", "predict"):
+        assert said in refusal(run, command, *arguments)
+
+
+def test_a_launch_without_drafts_is_asked_about_the_method_that_needs_none_as_init_has_it(run: Run) -> None:
+    launch = ("vllm serve Qwen/Qwen3-8B", "--gpu", "h200", *SHORT["choose"], "--json")
+    asked, named = run("choose", *launch), run("choose", *launch, "--method", "ngram")
+    assert (asked.exit_code, named.exit_code) == (0, 0)
+    answers = [json.loads(result.stdout) for result in (asked, named)]
+    notes = [answer.pop("notes") for answer in answers]
+    (new,) = [note for note in notes[0] if note not in notes[1]]
+    assert answers[0] == answers[1]
+    assert "asked about ngram" in new
+    assert "draftcast options" in new
+    baseline = json.loads(run("predict", *launch[:3], "--draws", "100", "--json").stdout)
+    assert baseline["inputs"]["method"] == "none"
 
 
 @pytest.mark.parametrize("rest", [[], ["-tp", "8"]])
@@ -144,8 +207,6 @@ def test_an_unknown_model_says_where_its_config_is_before_it_lists_the_cards(run
 @pytest.mark.parametrize("model", ["Qwen/Qwen3-235B-A22B-Instruct-2507-FP8", "qwen3-235b-a22b-fp8"])
 @pytest.mark.usefixtures("folder")
 def test_a_repository_name_does_as_a_model(run: Run, model: str) -> None:
-    import json
-
     result = run("predict", "fine.toml", "--model", model, "--num-gpus", "8", "--set", "engine.tensor_parallel_size=8",
                  "-k", "3", "--draws", "200", "--json")  # fmt: skip
     assert result.exit_code == 0
