@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from hwmodel.models import CONFIG_FILE, repository_of_card
+from hwmodel.config_name import CONFIG_FILE
+from hwmodel.models import repository_of_card
 from simulator.deployment.speculation import Speculation
 from simulator.published_drafters import repository_of
 
