@@ -10,6 +10,7 @@ import click
 
 from hwmodel.errors import InputError
 from hwmodel.records import dataclass
+from simulator.defaults import DEFAULT_DRAWS
 
 if TYPE_CHECKING:
     from draftcast.expand import Expanded
@@ -27,7 +28,7 @@ _MISSING = (
     ' ("vllm serve MODEL --tensor-parallel-size 8"), the URL of a server, or --model NAME and --gpu NAME.'
 )
 F = TypeVar("F", bound=Callable[..., Any])
-DEFAULT_DRAWS, DEFAULT_SEED = 2000, 0
+DEFAULT_SEED = 0
 MIN_DRAWS = 100  # the ends of a 90 % interval are then the fifth from either side
 MAX_LIST_ITEMS = 1000  # "0-999999999" is a typing error, not a grid
 

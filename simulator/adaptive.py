@@ -29,9 +29,10 @@ from simulator.controllers import (
     vllm_schedule,
 )
 from simulator.decision import SCHEDULE_MARGIN
+from simulator.defaults import DEFAULT_DRAWS
 from simulator.deployment import Deployment, with_method
 from simulator.results import JsonObject
-from simulator.study import DEFAULT_DRAWS, Study
+from simulator.study import Study
 from simulator.summary import median, quantiles, share_above
 
 Array = NDArray[np.float64]

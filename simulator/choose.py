@@ -23,12 +23,13 @@ from simulator.answers import (
 from simulator.closed_form import Cell, Grid
 from simulator.comparison import Comparison
 from simulator.decision import Pick, Scores, pick_static, restart_value, score
+from simulator.defaults import DEFAULT_DRAWS
 from simulator.deployment import Deployment, with_method
 from simulator.draft_lengths import checked_lengths, only_accepted_lengths
 from simulator.drafter_name import loaded_drafter
 from simulator.results import Choice, GridCell, JsonObject, Recommendation
 from simulator.schedule import Scheduled, scheduled
-from simulator.study import DEFAULT_DRAWS, Study, build_study
+from simulator.study import Study, build_study
 from simulator.summary import median, quantile_rows, quantiles, share_above
 
 Array = NDArray[np.float64]
@@ -164,8 +165,7 @@ def _recommendation(
             probability_better=pick.probability_better if only is None else share_above(only, 1.0),
             gain=_interval(gain),
             by_load=_best_by_load(scores),
-            why=does_not_fit(study)
-            + _recommendation_text(study, scores, pick, by_size if deployed else Scheduled(None, None)),
+            why=_recommendation_text(study, scores, pick, by_size if deployed else Scheduled(None, None)),
             client_effects=effects_on_clients(study, pick.best_enabled),
         ),
         notes,
@@ -209,7 +209,15 @@ def launch_flag(
 
 
 def _recommendation_text(study: Study, scores: Scores, pick: Pick, by_size: Scheduled) -> str:
-    """The answer in one or two sentences."""
+    """The answer in some sentences; first, where it does not fit as it stands, that."""
+    unfit = does_not_fit(study)
+    if unfit and pick.best_enabled and not pick.num_speculative_tokens and by_size.gain is None:
+        unfit += "`draftcast options` names what would fit. "
+    return unfit + _answer(study, scores, pick, by_size)
+
+
+def _answer(study: Study, scores: Scores, pick: Pick, by_size: Scheduled) -> str:
+    """What to enable, or why not."""
     method, k = study.system.method, pick.best_enabled
     if method == "none":
         return "No speculation method is named, so there is nothing to enable."
@@ -228,8 +236,7 @@ def _recommendation_text(study: Study, scores: Scores, pick: Pick, by_size: Sche
         one = f"one length for all loads gives {expected}"
         return f"Enable {method} only by batch size, see the schedule: expected {_expected(by_size.gain, unit)}; {one}."
     need = objective.min_probability_faster
-    first = "`draftcast options` names what would fit. " if does_not_fit(study) else ""
-    text = f"{first}Do not enable {method}: {pick.reason}; the best length, k={k}, is expected at {expected}"
+    text = f"Do not enable {method}: {pick.reason}; the best length, k={k}, is expected at {expected}"
     return f"{text} ({need:.0%} asked).{_worthwhile_loads(scores, need)}"
 
 

@@ -12,16 +12,15 @@ from hwmodel.units import MINUTE
 from simulator.answers import collected_notes, does_not_fit, prediction_identity, recorded_inputs
 from simulator.comparison import Comparison, compare_lengths
 from simulator.decision import missed_per_restart_s
+from simulator.defaults import DEFAULT_DRAWS, HORIZON_DAYS
 from simulator.deployment import Deployment, with_method
 from simulator.information import Decision, Worth
 from simulator.measurements import Measurement, measurements
 from simulator.results import JsonObject
-from simulator.study import DEFAULT_DRAWS
 from simulator.summary import finite, median
 
 Array = NDArray[np.float64]
 
-HORIZON_DAYS = 7.0
 _DAY_MIN = 24 * 60.0
 _MOST_METHODS = 6
 _ONE_PERCENT = 0.01

@@ -25,13 +25,14 @@ from simulator.answers import (
 )
 from simulator.closed_form import Cell, Grid, acceptance_arrays, capacity, evaluate
 from simulator.decision import load_weights
+from simulator.defaults import DEFAULT_DRAWS
 from simulator.deployment import Deployment, with_method
 from simulator.deployment.speculation import LOOKUP_METHODS
 from simulator.parameters import Prior, standard_draws
 from simulator.ranks.gates import NUM_LAYERS, BudgetEffect, mean_effects
 from simulator.ranks.routing_samples import RoutingPoint
 from simulator.results import JsonObject
-from simulator.study import DEFAULT_DRAWS, Study, build_study
+from simulator.study import Study, build_study
 from simulator.summary import median, quantiles, share_above
 
 Array = NDArray[np.float64]

@@ -3,9 +3,10 @@
 import shlex
 from collections.abc import Sequence
 
-from draftcast.options import DEFAULT_DRAWS, DEFAULT_SEED, Request
+from draftcast.options import DEFAULT_SEED, Request
 from draftcast.serve.state import State
 from draftcast.text import one_line
+from simulator.defaults import DEFAULT_DRAWS
 from validate.launch.redaction import redact_argv, redact_text
 
 

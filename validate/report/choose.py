@@ -4,6 +4,7 @@ import itertools
 from collections.abc import Sequence
 
 from hwmodel.units import MS
+from simulator.results import NO_ROOM
 from validate.report.chart import Chart, Json, Spec, Table
 from validate.report.heat import MAX_COLUMNS, MAX_LINES, HeatCell, heat_spec, reading
 from validate.report.marks import arms_over_load, banded_curve
@@ -37,7 +38,7 @@ def charts(result: Json, details: Json) -> list[Chart]:
 def _heat_map(result: Json, grid: Grid, lengths: list[int], loads: list[int]) -> Chart:
     objective = result["inputs"].get("deployment", {}).get("objective", {})
     asked = objective.get("min_probability_faster", USUAL_PROBABILITY)
-    runs = (result.get("memory") or {}).get("limited_by_baseline") != "does_not_fit"
+    runs = (result.get("memory") or {}).get("limited_by_baseline") != NO_ROOM
     picked = result["recommendation"]["num_speculative_tokens"] if runs else None
     few, drawn = thinned(lengths, MAX_LINES), thinned(loads, MAX_COLUMNS)
     cells = [
