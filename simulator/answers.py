@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from hwmodel.engine.clients import client_effects
 from hwmodel.engine.methods import Finding, check_method
 from hwmodel.errors import InputError
+from hwmodel.percent import percent
 from simulator import explain
 from simulator.closed_form import Capacity, Cell, capacity
 from simulator.deployment import Deployment
@@ -77,7 +78,7 @@ def plateau(study: Study, cap: Capacity) -> JsonObject:
 def plateau_sentence(plateau: JsonObject) -> str:
     """The plateau in words: the band, how many requests run, and what limits them."""
     band = plateau["throughput_tokens_per_s"]
-    parts = ", ".join(f"{name} {share:.0%} of the step" for name, share in plateau["largest_parts"].items())
+    parts = ", ".join(f"{name} {percent(share)} of the step" for name, share in plateau["largest_parts"].items())
     words = {
         "kv_cache": "the KV cache holds no more",
         "max_num_seqs": "max_num_seqs allows no more",

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from hwmodel.engine.flags import SpeculativeChoice, speculative_flag
 from hwmodel.errors import InputError
+from hwmodel.percent import percent, probability
 from simulator import explain
 from simulator.answers import (
     INTERVAL,
@@ -237,14 +238,14 @@ def _answer(study: Study, scores: Scores, pick: Pick, by_size: Scheduled) -> str
         return f"Enable {method} only by batch size, see the schedule: expected {_expected(by_size.gain, unit)}; {one}."
     need = objective.min_probability_faster
     text = f"Do not enable {method}: {pick.reason}; the best length, k={k}, is expected at {expected}"
-    return f"{text} ({need:.0%} asked).{_worthwhile_loads(scores, need)}"
+    return f"{text} ({percent(need)} asked).{_worthwhile_loads(scores, need)}"
 
 
 def _expected(draws: Array, unit: str) -> str:
     """Median, interval and odds of a gain over the traffic."""
     gain = quantiles(draws)
     band = f"{gain['p50']:.2f}x{unit} over the traffic (90 %: {gain['p05']:.2f} to {gain['p95']:.2f})"
-    return f"{band}, P(better) {share_above(draws, 1.0):.0%}"
+    return f"{band}, P(better) {probability(share_above(draws, 1.0))}"
 
 
 def _grid_notes(scores: Scores, pick: Pick) -> list[str]:
@@ -283,7 +284,7 @@ def _worthwhile_loads(scores: Scores, min_probability: float) -> str:
         return ""
     parts = ", ".join(
         f"k={r['num_speculative_tokens']} at concurrency {r['concurrency']} ({r['gain']:.2f}x,"
-        f" P(better) {r['probability_better']:.0%})"
+        f" P(better) {probability(r['probability_better'])})"
         for r in good
     )
     return f" It would pay at low load alone: {parts}." if good[-1] is not rows[-1] else f" It would pay for: {parts}."

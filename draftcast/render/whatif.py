@@ -5,6 +5,7 @@ from typing import Any
 
 from draftcast.render.numbers import UNDEFINED, counted, factor, interval, milliseconds, probability
 from draftcast.render.page import Page
+from hwmodel.percent import percent
 from simulator.results import both_fit, lacks_memory
 
 # Short heads leave room for the keys; the headline says them in full.
@@ -60,7 +61,7 @@ def _allreduce_shares(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     shares = {name: arm.get("parts_s", {}).get("allreduce", 0.0) / arm["step_s"] for name, arm in arms.items()}
     if not shares or max(shares.values()) - min(shares.values()) < NOTABLE_SHARE:
         return []
-    return [f"{name}: {share:.0%}" for name, share in shares.items()]
+    return [f"{name}: {percent(share)}" for name, share in shares.items()]
 
 
 def _has_figures(row: Mapping[str, Any]) -> bool:

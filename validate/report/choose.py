@@ -8,7 +8,7 @@ from simulator.results import NO_ROOM
 from validate.report.chart import Chart, Json, Spec, Table
 from validate.report.heat import MAX_COLUMNS, MAX_LINES, HeatCell, heat_spec, reading
 from validate.report.marks import arms_over_load, banded_curve
-from validate.report.numbers import percent, speedup_text, text_of
+from validate.report.numbers import odds, speedup_text, text_of
 from validate.report.theme import thinned
 
 MAX_POINTS = 48  # of a curve: more marks touch each other
@@ -110,7 +110,7 @@ def _curve_point(cell: Json) -> Spec:
         "probability": cell["probability_faster"],
         "label": f"{speedup['p50']:.2f}x",
         "tip": f"concurrency {cell['concurrency']}: {speedup_text(speedup)}, "
-        f"P(faster) {percent(cell['probability_faster'])}",
+        f"P(faster) {odds(cell['probability_faster'])}",
     }
 
 

@@ -9,7 +9,7 @@ from validate.report.choose import USUAL_PROBABILITY
 from validate.report.heat import MAX_COLUMNS, MAX_LINES, HeatCell, heat_spec, reading
 from validate.report.marks import MAX_LINES as MOST_INTERVALS
 from validate.report.marks import intervals
-from validate.report.numbers import percent, speedup_text
+from validate.report.numbers import odds, speedup_text
 from validate.report.parts import parts_chart
 from validate.report.theme import distinct, name
 
@@ -110,8 +110,7 @@ def _speedups(rows: Sequence[Json], keys: Sequence[str]) -> Chart:
             "low": row["speedup"].get("p05"),
             "mid": row["speedup"]["p50"],
             "high": row["speedup"].get("p95"),
-            "tip": f"{label(row['vary'])}: {speedup_text(row['speedup'])},"
-            f" P(faster) {percent(row['probability_faster'])}",
+            "tip": f"{label(row['vary'])}: {speedup_text(row['speedup'])}, P(faster) {odds(row['probability_faster'])}",
         }
         for row in rows
     ]
