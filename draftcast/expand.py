@@ -46,9 +46,9 @@ class Expanded:
         answered = tuple(hint for key, hint in _HINTS.items() if key in given)
         return tuple(note for note in self.notes if not note.endswith(answered)) if answered else self.notes
 
-    def with_note(self, note: str) -> "Expanded":
-        """The same with one more note, said first."""
-        return replace(self, notes=(note, *self.notes))
+    def with_notes(self, *notes: str) -> "Expanded":
+        """The same with further notes, said first."""
+        return replace(self, notes=(*notes, *self.notes))
 
     def require(self, key: str, given: bool, option: str) -> None:
         """`InputError` when a launch leaves out `key` ("hardware.gpu") and no option or --set has given it."""

@@ -9,6 +9,7 @@ from hwmodel.errors import InputError
 
 FIRST_METHOD = "ngram"  # the one that needs no drafter: `choose` answers at once, `options` compares all
 _METHOD = "speculation.method"
+_OPTIONS = {"model.config": "--model", "hardware.gpu": "--gpu", "hardware.num_gpus": "--num-gpus", _METHOD: "--method"}
 _NAMES = (("model.config", "--model", "models"), ("hardware.gpu", "--gpu", "gpus"))
 
 
@@ -29,17 +30,35 @@ def of_names(overrides: Sequence[str]) -> Expanded:
     num_gpus = stated(overrides, "hardware.num_gpus")
     tensor = int(num_gpus) if num_gpus and num_gpus.isascii() and num_gpus.isdigit() and len(num_gpus) < 10 else 1
     tables: dict[str, Any] = {"engine": {"tensor_parallel_size": tensor}, "speculation": {"method": FIRST_METHOD}}
-    return Expanded("", tables, (), "names")
+    own = note_of_own_layers(stated(overrides, "model.config")) if stated(overrides, _METHOD) is None else ()
+    return Expanded("", tables, own, "names")
 
 
 def note_of_names(overrides: Sequence[str]) -> str:
     """What was taken for granted where no DEPLOYMENT was given, and how to get it as a file."""
-    model, gpu = (shlex.quote(stated(overrides, key) or "") for key, _, _ in _NAMES)
     method = "" if stated(overrides, _METHOD) else f"method {FIRST_METHOD}, "
     return (
-        f"no DEPLOYMENT is given: {method}the newest engine and the usual load are assumed; `draftcast init --model"
-        f" {model} --gpu {gpu} -o FILE` writes them down, to be made exact"
+        f"no DEPLOYMENT is given: {method}the newest engine and the usual load are assumed where nothing is stated;"
+        f" `{_init_command(overrides)}` writes them down, to be made exact"
     )
+
+
+def _init_command(overrides: Sequence[str]) -> str:
+    """The `draftcast init` that takes the same options."""
+    words = ["draftcast", "init"]
+    for text in dict.fromkeys(overrides):
+        key, _, value = text.partition("=")
+        words += [_OPTIONS[key], value] if key in _OPTIONS else ["--set", text]
+    return shlex.join([*words, "-o", "FILE"])
+
+
+def note_of_own_layers(model: str | None) -> tuple[str, ...]:
+    """That the model drafts with layers of its own, for an answer about the method that was chosen here."""
+    from hwmodel.models import load_model
+
+    if model is None or not load_model(model).mtp_layers:
+        return ()
+    return ("the model has layers of its own that draft (multi-token prediction): --method mtp asks about them",)
 
 
 def asked_about(expanded: Expanded, overrides: Sequence[str]) -> tuple[str, ...]:
@@ -53,11 +72,14 @@ def asked_about(expanded: Expanded, overrides: Sequence[str]) -> tuple[str, ...]
     return (f"{_METHOD}={FIRST_METHOD}",)
 
 
-def note_of_method(expanded: Expanded) -> str:
+def notes_of_method(expanded: Expanded, overrides: Sequence[str]) -> tuple[str, ...]:
     """That the method was chosen here, and where to see others."""
+    tables = expanded.tables or {}
+    model = stated(overrides, "model.config") or tables.get("model", {}).get("config")
     return (
         f"the {expanded.kind} names no speculation method: asked about {FIRST_METHOD}, which needs no drafter;"
-        " --method NAME asks about another, `draftcast options` sets all side by side"
+        " --method NAME asks about another, `draftcast options` sets all side by side",
+        *note_of_own_layers(model),
     )
 
 

@@ -98,17 +98,18 @@ class Request:
         expanded = expand(self.source, self.launch, stated(overrides, "engine.version"), api_key)
         if not needs_method:
             return expanded, overrides
-        from draftcast.named import asked_about, note_of_method
+        from draftcast.named import asked_about, notes_of_method
 
         asked = asked_about(expanded, overrides)
-        return (expanded.with_note(note_of_method(expanded)) if asked else expanded), (*asked, *overrides)
+        notes = notes_of_method(expanded, overrides) if asked else ()
+        return expanded.with_notes(*notes), (*asked, *overrides)
 
     def _of_names(self, overrides: tuple[str, ...]) -> Expanded:
         from draftcast.named import note_of_names, of_names
 
         if self.launch is not None:
             raise InputError(f"--launch: got {self.launch!r}, but no DEPLOYMENT that holds launches; allowed: both")
-        return of_names(overrides).with_note(note_of_names(overrides))
+        return of_names(overrides).with_notes(note_of_names(overrides))
 
     @property
     def describes_a_deployment(self) -> bool:

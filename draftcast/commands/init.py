@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 REFERENCE_CASE = Path(__file__).parent.parent / "data" / "reference-case.toml"
 _AS_REFERENCE = "neither --model nor --gpu is named: this is the reference case with the given keys laid over it"
 _IN_PLACE_OF_A_PATH = "FILE"
+_NEEDS_NO_DRAFTER = ("ngram", "ngram_gpu", "suffix")
 
 
 def _key_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -52,7 +53,7 @@ def command(
     deployment = _deployment(request, source, method)
     from simulator.deployment.commented import commented
 
-    text = commented(deployment, _head(output), every_key=every_key)
+    text = commented(deployment, [*_head(output), *_own_layers(deployment)], every_key=every_key)
     if output is not None:
         from simulator.files import write_whole
 
@@ -116,4 +117,17 @@ def _head(output: str | None) -> list[str]:
         f"  draftcast choose {path}     which draft length, at which load, and how sure\n"
         f"  draftcast options {path}    every method side by side\n"
         f"  draftcast predict {path}    one draft length part by part, and why",
+    ]
+
+
+def _own_layers(deployment: Deployment) -> list[str]:
+    """That the model brings a drafter of its own, where it does and another one is asked about."""
+    from hwmodel.models import load_model
+
+    method, model = deployment.speculation.method, deployment.model.config
+    if method not in _NEEDS_NO_DRAFTER or not load_model(model).mtp_layers:
+        return []
+    return [
+        f"{Path(model).name} has layers of its own that draft (multi-token prediction):"
+        f' method = "mtp" in [speculation], or --method mtp, asks about them in place of {method}.'
     ]

@@ -13,10 +13,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from draftcast.text import one_line
+from draftcast.text import MAX_TEXT_WIDTH, MIN_WIDTH, one_line
 
-MAX_TEXT_WIDTH = 100  # longer lines of prose are hard to read
-MIN_WIDTH = 80  # below it tables would lose digits: a narrow terminal breaks their lines instead
 CELL_PADDING = (0, 1)
 
 

@@ -142,3 +142,22 @@ def test_json_holds_the_tables_and_the_text(run: Run) -> None:
     result = json.loads(run("init", "--json").stdout)
     assert stated(result["text"]) == result["deployment"]
     assert result["output"] is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "points"),
+    [
+        (("--model", "deepseek-v3-fp8", "--gpu", "h200", "--num-gpus", "8"), True),
+        (("--model", "deepseek-v3-fp8", "--gpu", "h200", "--num-gpus", "8", "--method", "mtp"), False),
+        (("--model", "qwen3-8b-bf16", "--gpu", "h200"), False),
+        (("vllm serve deepseek-ai/DeepSeek-V3 -tp 8", "--gpu", "h200"), True),
+    ],
+)
+def test_a_model_with_layers_of_its_own_that_draft_is_pointed_to_them(
+    run: Run, arguments: tuple[str, ...], points: bool
+) -> None:
+    made = run("init", *arguments)
+    assert ('method = "mtp" in' in made.stdout) is points
+    asked = run("choose", *arguments, "-k", "1", "-c", "1", *FEW)
+    assert asked.exit_code == 0
+    assert ("--method mtp asks about them" in " ".join(asked.stderr.split())) is points

@@ -1,4 +1,5 @@
 import json
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 
@@ -108,8 +109,34 @@ def test_a_model_and_a_gpu_do_as_the_file_that_init_writes_of_them(run: Run, tmp
     notes = [answer.pop("notes", []) for answer in answers]
     assert answers[0] == answers[1]
     new = [note for note in notes[0] if note not in notes[1]]
-    assert [note for note in new if "`draftcast init --model qwen3-8b-bf16 --gpu h200 -o FILE`" in note] == new
-    assert f"note: {new[0]}" in of_names.stderr if new else "draftcast init" in of_names.stderr
+    wanted = "`draftcast init --gpu h200 --model qwen3-8b-bf16 -o FILE`"
+    assert all(wanted in note for note in new)
+    assert wanted in " ".join(of_names.stderr.split())
+
+
+def test_the_init_that_is_named_writes_the_file_that_was_asked_about(run: Run, tmp_path: Path) -> None:
+    asked = (
+        *NAMED,
+        "--num-gpus",
+        "2",
+        "--set",
+        "workload.kind=code",
+        "--set",
+        "restart.outage_min=5",
+        "-k",
+        "2",
+        "-c",
+        "1",
+    )
+    notes = " ".join(run("choose", *asked, "--draws", "100").stderr.split())
+    words = shlex.split(notes.partition("`")[2].partition("`")[0])
+    path = tmp_path / "named.toml"
+    assert run(*words[1:-1], path).exit_code == 0
+    answers = [
+        json.loads(run("choose", *source, "--draws", "100", "--json").stdout)
+        for source in (asked, (path, "-k", "2", "-c", "1"))
+    ]
+    assert answers[0]["prediction_id"] == answers[1]["prediction_id"]
 
 
 @pytest.mark.parametrize(
