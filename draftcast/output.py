@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from draftcast.report_options import destinations
-from draftcast.text import MAX_TEXT_WIDTH, MIN_WIDTH, note_lines, one_line
+from draftcast.text import MAX_TEXT_WIDTH, MIN_WIDTH, one_line, wrapped
 
 MOST_NOTES = 5  # before a reader stops; the order is that of their weight
 
@@ -43,7 +43,7 @@ def show_notes(notes: Iterable[str]) -> None:
     width = min(max(shutil.get_terminal_size((MIN_WIDTH, 24)).columns, MIN_WIDTH), MAX_TEXT_WIDTH)
     shown = said if len(said) <= MOST_NOTES + 1 else said[:MOST_NOTES]
     for note in shown:
-        click.echo(note_lines(note, width), err=True)
+        click.echo(wrapped(note, width, "note: ", "  "), err=True)
     if len(said) > len(shown):
         click.echo(f"note: {len(said) - len(shown)} more, which --json has", err=True)
 

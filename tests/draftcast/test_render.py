@@ -354,3 +354,13 @@ def test_notes_are_wrapped_and_of_many_the_first_are_shown(
     assert said[-1] == "note: 3 more, which --json has"
     show_notes(notes[: MOST_NOTES + 1])
     assert "more" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("width", range(12, 40))
+def test_no_line_ends_between_a_figure_and_its_percent_sign(width: int) -> None:
+    from draftcast.text import wrapped
+
+    text = "regret from 9.3 % to 0.13 % with P(faster) < 1 % here, > 99 % there and 12 tokens"
+    lines = wrapped(text, width).splitlines()
+    assert " ".join(lines) == text
+    assert not any(line.startswith("%") or line[-1] in "<>" for line in lines)
