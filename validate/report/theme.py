@@ -119,7 +119,7 @@ def log_axis(
     low, high = min(values) / room, max(values) * room
     shown = [tick for tick in (sorted(set(values)) if ticks is None else ticks) if low <= tick <= high]
     fewest = 2 if ticks is None else _FEWEST_TICKS
-    if len(shown) < fewest <= len(set(values)):  # all between two or three round numbers
+    if len(shown) < fewest and len(set(values)) > 1:  # all between two or three round numbers
         shown = _even_ticks(low, high)
     return {
         "type": "quantitative",
