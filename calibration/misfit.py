@@ -11,6 +11,7 @@ from calibration.fit_result import FitResult
 from calibration.oddities import physics_residuals
 from calibration.plan import Fitted, Plan
 from calibration.questions import Question
+from hwmodel.percent import percent
 from simulator.closed_form import capacity
 from simulator.misfit import Misfit
 
@@ -88,7 +89,8 @@ def _cliff(fitted: Fitted) -> Iterator[str]:
     if fitted.cliff is not None:
         jump = math.expm1(fitted.cliff.log_jump)
         yield (
-            f"between {fitted.cliff.before_rows:g} and {fitted.cliff.after_rows:g} rows a step gets {jump:.0%} longer"
+            f"between {fitted.cliff.before_rows:g} and {fitted.cliff.after_rows:g} rows a step gets"
+            f" {percent(jump)} longer"
             " than the model says, and stays so: a graph limit, a KV limit or another kernel. The loads past it are not"
             " fitted; their times are kept for every step of so many rows. Check engine.cudagraph_capture_sizes"
         )
@@ -102,7 +104,7 @@ def _outliers(plan: Plan, fitted: Fitted) -> Iterator[str]:
             continue
         yield (
             f"{q.label} ({q.source}) is {_percent(left.observed - left.predicted)} from what all other measurements say"
-            f" of it; it counts with {1.0 / factor**2:.0%} of its weight: measure it again"
+            f" of it; it counts with {percent(1.0 / factor**2)} of its weight: measure it again"
         )
     past = fitted.cliff.past if fitted.cliff else ()
     for i, (q, residual) in enumerate(zip(plan.questions, fitted.fit.residuals, strict=True)):
@@ -111,7 +113,7 @@ def _outliers(plan: Plan, fitted: Fitted) -> Iterator[str]:
 
 
 def _percent(log_ratio: float) -> str:
-    return f"{math.expm1(log_ratio):+.0%}"
+    return percent(math.expm1(log_ratio), signed=True)
 
 
 def _runs(plan: Plan, fitted: Fitted) -> Iterator[str]:
@@ -196,8 +198,8 @@ def _shares(plan: Plan, fitted: Fitted) -> Iterator[str]:
 
 def _wrong_share(question: Question, predicted: float) -> str:
     return (
-        f"AllReduce takes {question.value:.0%} of the profiled step at C={question.requests:.3g}, all else says"
-        f" {question.natural(predicted):.0%}: check the interconnect and what the profiler counted"
+        f"AllReduce takes {percent(question.value)} of the profiled step at C={question.requests:.3g}, all else says"
+        f" {percent(question.natural(predicted))}: check the interconnect and what the profiler counted"
     )
 
 

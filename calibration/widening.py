@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibration.plan import Fitted, Plan
+from hwmodel.percent import percent
 from simulator.closed_form import Cell
 from simulator.profile import SCATTER_SHARE
 from simulator.study import Study
@@ -116,7 +117,7 @@ def sentence(why: str, before: float, after: float) -> str:
 def _model(plan: Plan, fitted: Fitted) -> str:
     usual = plan.earlier_error if plan.earlier_error is not None else plan.prior_tau.value
     if fitted.tau.value > usual:
-        return f"they show a model error of {fitted.tau.value:.0%} where {usual:.0%} was assumed"
+        return f"they show a model error of {percent(fitted.tau.value)} where {percent(usual)} was assumed"
     return (
         "the model error now also counts between the rows that were measured and those that verification runs; a wider"
         " sweep narrows it"
@@ -138,4 +139,4 @@ def _moved(plan: Plan, fitted: Fitted, before: Spread, after: Spread) -> str:
 
 def _percent(value: float) -> str:
     """Half of a width of logs as percent: 19 %."""
-    return f"{100.0 * np.sinh(value):.0f} %"
+    return percent(float(np.sinh(value)))

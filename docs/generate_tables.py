@@ -21,6 +21,7 @@ from draftcast import choose, load
 from hwmodel.experts_report import default_routing
 from hwmodel.moe import expected_distinct, uniform_distinct
 from hwmodel.parameters import fitted_values, prior_table
+from hwmodel.percent import percent
 from simulator.acceptance_priors import priors
 from simulator.deployment import known_keys
 from simulator.deployment.load import with_profile
@@ -123,7 +124,7 @@ def routing() -> str:
         for number, counted in zip(tokens, counts, strict=True):
             model = expected_distinct(experts, top_k, number, 1, routing)
             uniform = uniform_distinct(experts, top_k, number)
-            cells = (f"{counted:.1f}", f"{model:.1f}", f"{model / counted - 1:+.0%}", f"{uniform:.1f}")
+            cells = (f"{counted:.1f}", f"{model:.1f}", percent(model / counted - 1, signed=True), f"{uniform:.1f}")
             rows.append((source, f"{experts}/{top_k}", str(number), *cells))
     return table(("source", "experts/top-k", "tokens", "counted", "model", "error", "uniform"), rows)
 
@@ -156,7 +157,7 @@ def forward_check() -> str:
         ours, theirs = predicted[0, load_], predicted[3, load_].speedup
         error = ours.throughput_tokens_per_s / base - 1.0
         band = f"{theirs['p50']:.2f} ({theirs['p05']:.2f} to {theirs['p95']:.2f})"
-        row = (str(load_), f"{base:g}", f"{ours.throughput_tokens_per_s:.0f}", f"{error:+.0%}")
+        row = (str(load_), f"{base:g}", f"{ours.throughput_tokens_per_s:.0f}", percent(error, signed=True))
         rows.append((abs(error), (*row, f"{drafted / base:.2f}", band)))
     heads = ("concurrency", "tok/s", "predicted", "error", "EAGLE-3 k=3 speedup", "predicted (90 %)")
     return table(heads, [row for _, row in sorted(rows, reverse=True)])

@@ -18,6 +18,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -43,6 +44,7 @@ _EITHER = re.compile(
 _DECORATION = re.compile(r"[─█▒▁▂▃▄▅▆▇]+")
 _YOURS = " | yours: "
 _FILE = re.compile(r"[\w./*-]+\.(?:toml|csv|json|jsonl|txt|log|sse|service|html)")
+_DAY = "2026-01-31"  # in place of the day on which an output was made
 _RECORDED_AT = re.compile(r"\d{4}-\d\d-\d\d(?:[ T]\d\d:\d\d(?::\d\d)?Z?)?")
 
 
@@ -102,15 +104,27 @@ def split_name(name: str) -> tuple[str, dict[str, str]]:
 
 def cut_output(command: str, settings: Mapping[str, str]) -> str:
     """What the command prints, between the lines that the settings name; `notes` are those of stderr too."""
+    began = datetime.now(UTC)
     result = run(command, WIDTH)
     if result.exit_code != int(settings.get("exits", "0")):
         raise SystemExit(f"{command}: exit code {result.exit_code}: {result.output.strip()}")
     text = (result.output if "notes" in settings else result.stdout).replace(str(Path.cwd()), "/home/me/draftcast")
-    lines = [line.rstrip() for line in text.rstrip().splitlines()]
+    lines = [line.rstrip() for line in _without_now(text, began).rstrip().splitlines()]
     first = _line(lines, settings.get("from"), 0)
     last = _line(lines, settings.get("before"), len(lines))
     shown = lines[first:last]
     return "\n".join([*[OMITTED] * (first > 0), *shown, *[OMITTED] * (last < len(lines))])
+
+
+def _without_now(text: str, began: datetime) -> str:
+    """`text` with the days of the run itself replaced by one that never changes; days that are facts are kept."""
+    for day in {f"{moment:%Y-%m-%d}" for moment in (began, datetime.now(UTC))}:
+        text = re.sub(rf"{day}(?:([ T])\d\d:\d\d(:\d\d)?)?", _fixed_moment, text)
+    return text
+
+
+def _fixed_moment(found: re.Match[str]) -> str:
+    return _DAY + (f"{found[1]}12:00" if found[1] else "") + (":00" if found[2] else "")
 
 
 def _line(lines: Sequence[str], start: str | None, default: int) -> int:

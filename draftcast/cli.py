@@ -14,6 +14,7 @@ from draftcast import __version__
 from draftcast.start import COMPLETE_VARIABLE, INTERRUPTED_EXIT_CODE
 from draftcast.text import one_line
 from hwmodel.errors import DraftcastError
+from hwmodel.names import did_you_mean, nearest, vocabulary
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -47,6 +48,7 @@ COMMANDS = {
     "list": "The names that files and options take.",
     "completion": "The script with which a shell completes commands, names, keys and files.",
 }
+_SHOWN = 60  # characters of a name that is no command
 BROKEN_PIPE_EXIT_CODE = 141  # 128 + SIGPIPE
 
 # What writing to a full, failing or closed file ends with.
@@ -89,7 +91,9 @@ class LazyGroup(click.Group):
         """As click's, but an unknown name is answered with the nearest ones and all of them."""
         name = "" if ctx.resilient_parsing or not args else args[0]
         if name and name not in COMMANDS and not name.startswith("-"):
-            raise click.UsageError(f"no command {name!r}{_nearest(name)}; known: {', '.join(COMMANDS)}", ctx)
+            listed = vocabulary("commands", COMMANDS, "--help")
+            hint = did_you_mean(nearest(name, COMMANDS, likeness=0.6))
+            raise click.UsageError(f"no command {one_line(name)[:_SHOWN]!r}{hint} {listed}", ctx)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -118,13 +122,6 @@ class LazyGroup(click.Group):
             raise click.ClickException(one_line(str(error))) from error
         except KeyboardInterrupt as error:
             raise Interrupted from error
-
-
-def _nearest(name: str) -> str:
-    import difflib  # only on the way to an error
-
-    close = difflib.get_close_matches(name, COMMANDS, n=1)
-    return f" (did you mean {close[0]}?)" if close else ""
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})

@@ -4,6 +4,7 @@ import os
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ class Expanded:
     path: str
     tables: Tables | None = None
     notes: tuple[str, ...] = ()
-    kind: str = "launch"  # or "server"
+    kind: str = "launch"  # or "server", or "names"
 
     @property
     def source(self) -> str | Tables:
@@ -44,6 +45,10 @@ class Expanded:
         given = {text.partition("=")[0].strip() for text in overrides}
         answered = tuple(hint for key, hint in _HINTS.items() if key in given)
         return tuple(note for note in self.notes if not note.endswith(answered)) if answered else self.notes
+
+    def with_notes(self, *notes: str) -> "Expanded":
+        """The same with further notes, said first."""
+        return replace(self, notes=(*notes, *self.notes))
 
     def require(self, key: str, given: bool, option: str) -> None:
         """`InputError` when a launch leaves out `key` ("hardware.gpu") and no option or --set has given it."""

@@ -92,6 +92,7 @@ PAGES: Mapping[str, Page] = {
             ("Another drafter, two loads, a newer engine",
              f"choose {_K2_5} --method eagle3 -c 1,16 --set engine.version=0.33.0"),
             ("From the launch itself", f"choose {_QWEN}"),
+            ("From names alone, the rest as usual", "choose --model gpt-oss-120b-mxfp4 --gpu h200"),
             ("From a server that runs, and on file before the restart",
              f"choose {_URL} --gpu h200 --method ngram --record"),
         ),

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from hwmodel.errors import InputError
 from hwmodel.records import dataclass
+from simulator.defaults import DEFAULT_DRAWS
 
 if TYPE_CHECKING:
     from draftcast.expand import Expanded
@@ -21,19 +23,12 @@ else:
     _ParamType = click.ParamType
 
 
-class Source(click.types.StringParamType):
-    """What DEPLOYMENT takes: text, and where it is missing what to give."""
-
-    def get_missing_message(self, param: click.Parameter, ctx: click.Context | None) -> str:
-        """What click says after "Missing argument"."""
-        return (
-            'Give a deployment file (`draftcast init -o FILE` writes one), a launch in quotes ("vllm serve MODEL'
-            ' --tensor-parallel-size 8"), or the URL of a server.'
-        )
-
-
+_MISSING = (
+    "Missing argument 'DEPLOYMENT'. Give a deployment file (`draftcast init -o FILE` writes one), a launch in quotes"
+    ' ("vllm serve MODEL --tensor-parallel-size 8"), the URL of a server, or --model NAME and --gpu NAME.'
+)
 F = TypeVar("F", bound=Callable[..., Any])
-DEFAULT_DRAWS, DEFAULT_SEED = 2000, 0
+DEFAULT_SEED = 0
 MIN_DRAWS = 100  # the ends of a 90 % interval are then the fifth from either side
 MAX_LIST_ITEMS = 1000  # "0-999999999" is a typing error, not a grid
 
@@ -69,7 +64,7 @@ def recording_options(command: Callable[..., None]) -> Callable[..., None]:
 class Request:
     """What every command about a deployment is given: the source, what overrides it, and how to draw."""
 
-    source: str
+    source: str  # empty where only --model and --gpu describe it
     overrides: tuple[str, ...]
     gpu: str | None
     model: str | None
@@ -80,18 +75,48 @@ class Request:
     seed: int
     as_json: bool
 
-    def load(self, method: str | None = None, api_key: str | None = None) -> Deployment:
+    def load(self, method: str | None = None, api_key: str | None = None, *, needs_method: bool = False) -> Deployment:
         """The checked deployment; launch texts are expanded first, options override what a file says.
 
         `method` is laid over like a key, so that what `--set` says about acceptance is kept: it is meant for it.
-        `api_key` is the key of a server that is asked, in place of the environment's.
+        `api_key` is the key of a server that is asked, in place of the environment's. With `needs_method` a launch
+        that has no method is asked about the one that needs no drafter.
         """
+        expanded, overrides = self.expanded(method, api_key, needs_method=needs_method)
+        deployment = self.checked(expanded, overrides)
+        return deployment if self.profile is None else self._with_profile(deployment, self.profile)
+
+    def expanded(
+        self, method: str | None, api_key: str | None = None, *, needs_method: bool = False
+    ) -> tuple[Expanded, tuple[str, ...]]:
+        """What the source was expanded to, and all overrides to lay over it."""
         from draftcast.expand import expand, stated
 
         overrides = (*self.named_overrides(method), *self.overrides)
+        if not self.source:
+            return self._of_names(overrides), overrides
         expanded = expand(self.source, self.launch, stated(overrides, "engine.version"), api_key)
-        deployment = self.checked(expanded, overrides)
-        return deployment if self.profile is None else self._with_profile(deployment, self.profile)
+        if not needs_method:
+            return expanded, overrides
+        from draftcast.named import asked_about, notes_of_method
+
+        asked = asked_about(expanded, overrides)
+        notes = notes_of_method(expanded, overrides) if asked else ()
+        return expanded.with_notes(*notes), (*asked, *overrides)
+
+    def _of_names(self, overrides: tuple[str, ...]) -> Expanded:
+        from draftcast.named import note_of_names, of_names
+
+        if self.launch is not None:
+            raise InputError(f"--launch: got {self.launch!r}, but no DEPLOYMENT that holds launches; allowed: both")
+        return of_names(overrides).with_notes(note_of_names(overrides))
+
+    @property
+    def describes_a_deployment(self) -> bool:
+        """Whether the options name a model or a GPU."""
+        from draftcast.named import names_any
+
+        return self.model is not None or self.gpu is not None or names_any(self.overrides)
 
     @staticmethod
     def checked(expanded: Expanded, overrides: Sequence[str]) -> Deployment:
@@ -170,11 +195,12 @@ def json_option(command: F) -> F:
 
 _Decorator = Callable[[Callable[..., None]], Callable[..., None]]
 _DEPLOYMENT_PARAMETERS: tuple[_Decorator, ...] = (
-    click.argument("source", metavar="DEPLOYMENT", type=Source()),
+    click.argument("source", metavar="[DEPLOYMENT]", required=False),
     click.option("--set", "overrides", metavar="KEY=VALUE", multiple=True,
                  help="Set any key, e.g. hardware.num_gpus=4."),
     click.option("--gpu", metavar="NAME", help="GPU card; `draftcast list gpus` has the names."),
-    click.option("--model", metavar="NAME", help="Model card or path of a config.json."),
+    click.option("--model", metavar="NAME", 
+                 help="Model card, repository, or path of a config.json; with --gpu in place of DEPLOYMENT."),
     click.option("--num-gpus", type=click.IntRange(min=1), metavar="N", help="GPUs of the machine."),
     click.option("--launch", metavar="NAME", help="Which launch, where the source holds several."),
     click.option("--profile", metavar="FILE", help="What `draftcast calibrate -o` wrote about this machine."),
@@ -195,7 +221,10 @@ def deployment_options(command: Callable[..., None], *, draws: _Decorator = _DRA
     @functools.wraps(command)
     def with_request(**arguments: Any) -> None:
         fields = {field: arguments.pop(field) for field in Request.__slots__}
-        command(request=Request(**fields), **arguments)
+        request = Request(**fields | {"source": fields["source"] or ""})
+        if not request.source and not request.describes_a_deployment:
+            raise click.UsageError(_MISSING)
+        command(request=request, **arguments)
 
     wrapped: Callable[..., None] = json_option(with_request)
     *first, seed = _DEPLOYMENT_PARAMETERS

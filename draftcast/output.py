@@ -2,13 +2,16 @@
 
 import importlib
 import json
-from collections.abc import Callable, Mapping
+import shutil
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import click
 
 from draftcast.report_options import destinations
-from draftcast.text import one_line
+from draftcast.text import MAX_TEXT_WIDTH, MIN_WIDTH, one_line, wrapped
+
+MOST_NOTES = 5  # before a reader stops; the order is that of their weight
 
 
 def show(
@@ -26,13 +29,23 @@ def show(
         from draftcast.render.page import Page
 
         importlib.import_module(f"draftcast.render.{view}").render(result, Page())
-    for note in dict.fromkeys(one_line(note) for note in result.get("notes", ())):
-        click.echo(f"note: {note}", err=True)
+    show_notes(result.get("notes", ()))
     asked = destinations()
     if asked is not None:
         from draftcast.reporting import write_report
 
         write_report(result, view, {} if details is None else details(), asked)
+
+
+def show_notes(notes: Iterable[str]) -> None:
+    """The notes on stderr, each once, wrapped; of many the first ones, which matter most."""
+    said = list(dict.fromkeys(one_line(note) for note in notes))
+    width = min(max(shutil.get_terminal_size((MIN_WIDTH, 24)).columns, MIN_WIDTH), MAX_TEXT_WIDTH)
+    shown = said if len(said) <= MOST_NOTES + 1 else said[:MOST_NOTES]
+    for note in shown:
+        click.echo(wrapped(note, width, "note: ", "  "), err=True)
+    if len(said) > len(shown):
+        click.echo(f"note: {len(said) - len(shown)} more, which --json has", err=True)
 
 
 def write_json(result: Mapping[str, Any], path: str) -> None:

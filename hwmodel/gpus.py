@@ -9,6 +9,7 @@ from hwmodel.errors import InputError, UnknownNameError
 from hwmodel.files import open_regular
 from hwmodel.hf.fields import one_line, shown
 from hwmodel.interconnects import interconnect_names
+from hwmodel.names import did_you_mean, nearest, vocabulary
 from hwmodel.specs import Gpu
 from hwmodel.units import GB, MB, MIB, TERA
 
@@ -39,6 +40,9 @@ _SCHEMA: Mapping[str, Mapping[str, _Rule]] = {
 _OPTIONAL = {"fp8_tflop_per_s", "fp4_tflop_per_s"}
 _TOP = {"title", "sm_arch"}
 # How nvidia-smi and shops write what the cards' names say otherwise: patterns and our words.
+_SIZE = re.compile(r"\d+gb")
+_SAME = 0.8  # of one word of it
+_ALIKE = 0.6  # of a GPU's name: shorter than others, so that less likeness means nothing
 _NAMES_OF_OTHERS = {r"\bsxm\d\b": "sxm", r"\bhbm3\b": "sxm", r"\b(rtx|gtx)(?=\d)": "rtx ", r"\bpro(?=\d)": "pro "}
 
 
@@ -50,7 +54,7 @@ def gpu_names() -> tuple[str, ...]:
 def load_gpu(name_or_path: str) -> Gpu:
     """One accelerator: a shipped card by its name, or a TOML card of the user's by its path.
 
-    An unknown name raises `UnknownNameError` with the closest and the known names, a card that is no card
+    An unknown name raises `UnknownNameError` with the closest ones and where all stand, a card that is no card
     `InputError`; both messages are one line.
     """
     name = name_or_path.strip()
@@ -60,21 +64,27 @@ def load_gpu(name_or_path: str) -> Gpu:
             return _gpu_from_card(_read(shipped), name.lower(), shipped.name)
     if name.endswith(".toml") or "/" in name:
         return _gpu_from_card(_read(Path(name)), Path(name).stem, name)
+    listed = vocabulary("cards", gpu_names(), "list gpus")
     raise UnknownNameError(
-        f"no GPU {shown(name)}{_gpu_hint(name)} known: {', '.join(gpu_names())}; or the path of a .toml card"
+        f"no GPU {shown(name)}{did_you_mean(nearest_gpus(name))} {listed}; allowed is also the path of a .toml card"
     )
 
 
-def _gpu_hint(name: str) -> str:
-    """The cards whose names hold all the words of `name` that any card's holds, else the one that looks nearest."""
-    known, words = gpu_names(), _words(name[:_MAX_NAME_CHARS])
-    words &= set().union(*map(_words, known))
-    without_size = {word for word in words if not re.fullmatch(r"\d+gb", word)}  # said by few cards' names
-    fitting = [card for card in known if words and words <= _words(card)]
-    fitting = fitting or [card for card in known if without_size and without_size <= _words(card)]
-    if not fitting:
-        return _hint(name.lower(), known)
-    return f", did you mean {' or '.join(repr(card) for card in fitting)}?"
+def nearest_gpus(name: str) -> list[str]:
+    """The cards whose names hold all the words of `name` that any card's holds, else those that look nearest.
+
+    A model's number must be among the words: two cards that only share a socket or a size are not alike.
+    """
+    known, said = gpu_names(), _words(name[:_MAX_NAME_CHARS])
+    words = said & set().union(*map(_words, known))
+    without_size = {word for word in words if not _SIZE.fullmatch(word)}  # said by few cards' names
+    numbers = {word for word in without_size if re.search(r"\d", word)}
+    for wanted in (words, without_size, numbers):
+        fitting = [card for card in known if numbers and wanted <= _words(card)]
+        if fitting:
+            return fitting
+    alike = nearest(name, known, likeness=_ALIKE)
+    return alike or [card for word in sorted(said) if re.search(r"\d", word) for card in nearest(word, known, 1, _SAME)]
 
 
 def _words(name: str) -> set[str]:
@@ -86,10 +96,7 @@ def _words(name: str) -> set[str]:
 
 
 def _hint(name: str, known: Iterable[str]) -> str:
-    from difflib import get_close_matches  # not needed on the way of a run that succeeds, and slow to import
-
-    close = get_close_matches(name[:_MAX_NAME_CHARS], list(known), n=1)
-    return f", did you mean '{close[0]}'?" if close else ";"
+    return did_you_mean(nearest(name, known, most=1, likeness=_ALIKE))
 
 
 def _bad(where: str | Path, message: str) -> InputError:

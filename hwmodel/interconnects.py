@@ -1,9 +1,9 @@
 """The interconnect classes: how the GPUs of one tensor-parallel group reach each other."""
 
-import difflib
 from collections.abc import Iterable
 
 from hwmodel.errors import UnknownNameError
+from hwmodel.names import did_you_mean, nearest
 
 _DESCRIPTIONS = {
     "pcie-switch": "PCIe, all GPUs behind switches of one root: peer traffic never passes the CPU",
@@ -35,6 +35,5 @@ def checked_name(what: str, name: str, known: Iterable[str]) -> str:
     names = list(known)
     if name in names:
         return name
-    close = difflib.get_close_matches(name.lower(), names, n=1)
-    hint = f", did you mean '{close[0]}'?" if close else ";"
+    hint = did_you_mean(nearest(name, names, most=1))
     raise UnknownNameError(f"no {what} '{name}'{hint} known: {', '.join(names)}")

@@ -2,26 +2,29 @@
 
 import functools
 import json
+import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from hwmodel.config_name import CONFIG_FILE, config_name
 from hwmodel.errors import InputError, UnknownNameError
 from hwmodel.files import open_regular
 from hwmodel.hf.fields import one_line, shown
 from hwmodel.hf.shape import shape_from_config
+from hwmodel.names import did_you_mean, nearest, vocabulary
 from hwmodel.specs import ModelShape, Moe
 
-__all__ = ["attention_kind", "load_model", "model_names", "published", "shape_from_config"]
+__all__ = ["attention_kind", "load_model", "model_names", "published", "repository_of_card", "shape_from_config"]
 
 _CARDS = Path(__file__).parent / "data" / "models"
 _MAX_CONFIG_BYTES = 20_000_000  # the largest config.json met has some 100 kB
 _MAX_NAME_CHARS = 100
+_SOURCE_REPOSITORY = re.compile(r"Hugging Face ([\w.-]+/[\w.-]+),")  # how a card's source begins
 _CARD_TABLES = ("config", "published", "source")
-_CONFIG_FILE = "config.json"
 # What to give instead of an unknown name.
-A_CONFIG = f"the path of its {_CONFIG_FILE} (in the model's folder, or among the files of its Hugging Face page)"
+A_CONFIG = f"the path of its {CONFIG_FILE} (in the model's folder, or among the files of its Hugging Face page)"
 _OLDER_QUANTIZATION_FILE = "hf_quant_config.json"  # ModelOpt wrote it beside config.json until 2025
 
 
@@ -33,7 +36,7 @@ def model_names() -> tuple[str, ...]:
 def load_model(name_or_path: str) -> ModelShape:
     """The shape of a model: a shipped card's name, a `config.json`, a directory that holds one, or a TOML card.
 
-    An unknown name raises `UnknownNameError` with the closest and the known names, a file that cannot be read
+    An unknown name raises `UnknownNameError` with the closest ones and where all stand, a file that cannot be read
     `InputError`; both messages are one line.
     """
     name = name_or_path.strip()
@@ -49,20 +52,22 @@ def load_model(name_or_path: str) -> ModelShape:
     if is_directory and name:
         return _from_directory(path)
     if not is_file and exists:
-        raise _bad(f"file {path}: not a regular file; allowed: a {_CONFIG_FILE}, its directory, or a TOML card")
+        raise _bad(f"file {path}: not a regular file; allowed: a {CONFIG_FILE}, its directory, or a TOML card")
     if not is_file:
         raise _unknown(name)
     if path.suffix == ".toml":
         return _from_card(path, path.stem)
-    return shape_from_config(_with_older_quantization(_json(path), path.parent), _model_name(path), str(path))
+    config = _json(path)
+    return shape_from_config(_with_older_quantization(config, path.parent), config_name(path, config), str(path))
 
 
 def nearest_model(name: str) -> str | None:
     """The shipped card whose name looks most like `name`, a repository's or a person's; None where none does."""
-    from difflib import get_close_matches  # not needed on the way of a run that succeeds, and slow to import
+    return next(iter(_nearest_models(name)), None)
 
-    close = get_close_matches(name.rsplit("/", 1)[-1].lower()[:_MAX_NAME_CHARS], model_names(), n=1, cutoff=0.4)
-    return close[0] if close else None
+
+def _nearest_models(name: str) -> list[str]:
+    return nearest(name.rstrip("/").rsplit("/", 1)[-1], model_names(), likeness=0.4)
 
 
 def attention_kind(shape: ModelShape) -> str:
@@ -78,6 +83,18 @@ def attention_kind(shape: ModelShape) -> str:
 def published(name: str) -> Mapping[str, Any]:
     """The `[published]` table of a shipped card: total and active parameters in billions, and where they stand."""
     return _published(_toml(_CARDS / f"{name}.toml"), name)
+
+
+def repository_of_card(name: str) -> str | None:
+    """The repository that a shipped card was read from, as engines load it; None for any other name.
+
+    >>> repository_of_card("qwen3-0.6b-bf16"), repository_of_card("org/other")
+    ('Qwen/Qwen3-0.6B', None)
+    """
+    if name.lower() not in model_names():
+        return None
+    found = _SOURCE_REPOSITORY.match(load_model(name).source)
+    return found.group(1) if found else None
 
 
 def _published(card: Mapping[str, Any], name: str) -> Mapping[str, Any]:
@@ -106,10 +123,11 @@ def _from_card(path: Path, name: str) -> ModelShape:
 
 
 def _from_directory(path: Path) -> ModelShape:
-    file = path / _CONFIG_FILE
+    file = path / CONFIG_FILE
     if not file.is_file():
-        raise _bad(f"directory {path}: no {_CONFIG_FILE} in it; needed: a Hugging Face {_CONFIG_FILE}")
-    return shape_from_config(_with_older_quantization(_json(file), path), path.resolve().name, str(file))
+        raise _bad(f"directory {path}: no {CONFIG_FILE} in it; needed: a Hugging Face {CONFIG_FILE}")
+    config = _json(file)
+    return shape_from_config(_with_older_quantization(config, path), config_name(path, config), str(file))
 
 
 def _with_older_quantization(config: Mapping[str, Any], directory: Path) -> Mapping[str, Any]:
@@ -119,21 +137,17 @@ def _with_older_quantization(config: Mapping[str, Any], directory: Path) -> Mapp
     return {**config, "quantization_config": {"quant_method": "modelopt", **_json(beside)}}
 
 
-def _model_name(path: Path) -> str:
-    return path.resolve().parent.name if path.name == _CONFIG_FILE else path.stem
-
-
 def _bad(message: str) -> InputError:
     return InputError(one_line(f"model {message}"))
 
 
 def _unknown(name: str) -> InputError:
     if Path(name).suffix in {".json", ".toml"} or name.startswith((".", "/", "~")):
-        return _bad(f"{shown(name)}: no such file; allowed: a {_CONFIG_FILE}, its directory, or a TOML card")
-    known = model_names()
-    close = nearest_model(name)
-    hint = f", did you mean '{close}'?" if close else ";"
-    return UnknownNameError(f"no model {shown(name)}{hint} allowed: {A_CONFIG}, or a card: {', '.join(known)}")
+        return _bad(f"{shown(name)}: no such file; allowed: a {CONFIG_FILE}, its directory, or a TOML card")
+    listed = vocabulary("cards", model_names(), "list models")
+    return UnknownNameError(
+        f"no model {shown(name)}{did_you_mean(_nearest_models(name))} allowed: {A_CONFIG}, or a card ({listed})"
+    )
 
 
 def _read(path: Path) -> str:
@@ -156,7 +170,7 @@ def _json(path: Path) -> Mapping[str, Any]:
         content = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise _bad(
-            f"file {path}: not JSON ({str(error).splitlines()[0]}); allowed: a Hugging Face {_CONFIG_FILE}"
+            f"file {path}: not JSON ({str(error).splitlines()[0]}); allowed: a Hugging Face {CONFIG_FILE}"
         ) from None
     if not isinstance(content, dict):
         raise _bad(f"file {path}: holds a {type(content).__name__}; allowed: an object of keys")

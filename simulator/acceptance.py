@@ -11,6 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from hwmodel.errors import InputError
+from hwmodel.percent import percent
 from hwmodel.records import dataclass
 from hwmodel.specs import ModelShape
 from simulator.acceptance_evidence import Evidence, evidence_of
@@ -197,7 +198,7 @@ def _prior(asked: _Asked) -> AcceptanceDraws:
 
     def source(length: int, tokens: float, share: float) -> str:
         what = f"prior for {spec.method} on {workload.kind} text: {tokens:.2f} tokens per draft at k = {length}"
-        return f"{what}, a draft on {share:.0%} of the steps" if lookup else what
+        return f"{what}, a draft on {percent(share)} of the steps" if lookup else what
 
     return _by_rule(asked, draws, known_at, source, is_prior=True)
 
@@ -262,7 +263,9 @@ def _stated_probability(asked: _Asked, evidence: Evidence) -> tuple[Array, tuple
         return np.ones(asked.num_draws + 1), ()
     if share is None:
         drawn = lookup_probability(asked.speculation, asked.workload, asked.context_tokens, asked.num_draws, asked.rng)
-        note = f"acceptance is per draft; the share of steps with a draft is not stated: prior, about {drawn[-1]:.0%}"
+        note = (
+            f"acceptance is per draft; the share of steps with a draft is not stated: prior, about {percent(drawn[-1])}"
+        )
         return drawn, (note,)
     if evidence.step_trials is not None:
         worth = np.full((asked.num_draws, 1), evidence.step_trials)

@@ -8,6 +8,7 @@ import numpy as np
 
 from hwmodel.drafters import NGRAM_METHODS
 from hwmodel.errors import InputError
+from hwmodel.percent import percent
 from hwmodel.records import dataclass
 from simulator.acceptance_replay import Counted, Replayed, read_replay
 from simulator.acceptance_shapes import Array, conditional_of, unconditional
@@ -83,7 +84,7 @@ def _completed(found: Evidence, acceptance: Acceptance, method: str) -> Evidence
     elif method not in LOOKUP_METHODS:
         if probability is not None and probability < _DRAFTS_EVERY_STEP:
             notes += (
-                f"only {probability:.0%} of the measured steps carried a draft; predicted with one on every step",
+                f"only {percent(probability)} of the measured steps carried a draft; predicted with one on every step",
             )
         probability = None
     return Evidence(

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from hwmodel.engine.flags import schedule_refusal
 from hwmodel.engine.records import EngineMode
 from hwmodel.engine.versions import Version, format_version
+from hwmodel.percent import percent
 from hwmodel.records import dataclass
 from simulator.answers import INTERVAL, collected_notes, does_not_fit, prediction_identity, recorded_inputs
 from simulator.choose import launch_flag
@@ -29,9 +30,10 @@ from simulator.controllers import (
     vllm_schedule,
 )
 from simulator.decision import SCHEDULE_MARGIN
+from simulator.defaults import DEFAULT_DRAWS
 from simulator.deployment import Deployment, with_method
 from simulator.results import JsonObject
-from simulator.study import DEFAULT_DRAWS, Study
+from simulator.study import Study
 from simulator.summary import median, quantiles, share_above
 
 Array = NDArray[np.float64]
@@ -302,7 +304,7 @@ def recommendation(found: Adaptive) -> str:
     changing = [j.control for j in found.judged if j.available and j.control.name in (SCHEDULE, ADAPTIVE)]
     leads = {control.name: float(median(overall(control) / reference)) for control in changing}
     better = [c for c in changing if _worth_it(overall(c), reference, leads[c.name], need)]
-    tail = f"The most that any controller could add is {room:.0%} (median)."
+    tail = f"The most that any controller could add is {percent(room)} (median)."
     if better:
         name = max(better, key=lambda control: leads[control.name]).name
         return f"{_TITLES[name]}: {leads[name]:.2f}x of {plain} with {method}. {tail}"

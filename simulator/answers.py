@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from hwmodel.engine.clients import client_effects
 from hwmodel.engine.methods import Finding, check_method
 from hwmodel.errors import InputError
+from hwmodel.percent import percent
 from simulator import explain
 from simulator.closed_form import Capacity, Cell, capacity
 from simulator.deployment import Deployment
@@ -77,7 +78,7 @@ def plateau(study: Study, cap: Capacity) -> JsonObject:
 def plateau_sentence(plateau: JsonObject) -> str:
     """The plateau in words: the band, how many requests run, and what limits them."""
     band = plateau["throughput_tokens_per_s"]
-    parts = ", ".join(f"{name} {share:.0%} of the step" for name, share in plateau["largest_parts"].items())
+    parts = ", ".join(f"{name} {percent(share)} of the step" for name, share in plateau["largest_parts"].items())
     words = {
         "kv_cache": "the KV cache holds no more",
         "max_num_seqs": "max_num_seqs allows no more",
@@ -114,17 +115,21 @@ def memory_report(study: Study, num_speculative_tokens: int) -> JsonObject:
 
 
 def collected_notes(study: Study, num_speculative_tokens: int, notes: Sequence[str]) -> tuple[str, ...]:
-    """Everything that was assumed, refused or surprising, most important first, each once."""
+    """Everything that was assumed, refused or surprising, each once, most important first.
+
+    What the engine refuses and what contradicts the user's own facts, then what was assumed, then what the engine does
+    by itself, and at the end where tables come from: a terminal shows the first ones.
+    """
     system = study.system
     collected = [f.text for f in method_findings(study, num_speculative_tokens)]
     collected += _fit_notes(study, num_speculative_tokens)
     collected += explain.conflict_notes(study)
     collected += [
+        *study.acceptance.notes,
         *notes,
         *study.notes,
         *system.notes,
         *system.mode(num_speculative_tokens).notes,
-        *study.acceptance.notes,
     ]
     collected += [f"AllReduce curve: {system.machine.allreduce.source}"] if system.parallel.tensor > 1 else []
     collected += [f"{system.shape.name}: {text}" for text in system.shape.assumptions]

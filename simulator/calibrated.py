@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from hwmodel.allreduce_curve import AllReduceCurve, Provenance, curve_from_points
 from hwmodel.errors import InputError
 from hwmodel.parameters import prior_table
+from hwmodel.percent import percent
 from hwmodel.residual import NUM_LOG_FACTORS
 from simulator.closed_form import baseline_step, logged_kv_cache_tokens
 from simulator.deployment import Deployment
@@ -277,7 +278,8 @@ def _stale(profile: Profile, joint: Posterior, match: _Match) -> tuple[str, ...]
     if abs(worst) <= _STALE or len(joint.labels):  # further facts move the mode
         return ()
     return (
-        f"the profile was made by another version of the cost model: steps that it measured now come out {worst:+.0%}"
+        "the profile was made by another version of the cost model: steps that it measured now come out"
+        f" {percent(worst, signed=True)}"
         " off at worst; calibrate again",
     )
 

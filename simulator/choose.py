@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from hwmodel.engine.flags import SpeculativeChoice, speculative_flag
 from hwmodel.errors import InputError
+from hwmodel.percent import percent, probability
 from simulator import explain
 from simulator.answers import (
     INTERVAL,
@@ -23,11 +24,13 @@ from simulator.answers import (
 from simulator.closed_form import Cell, Grid
 from simulator.comparison import Comparison
 from simulator.decision import Pick, Scores, pick_static, restart_value, score
+from simulator.defaults import DEFAULT_DRAWS
 from simulator.deployment import Deployment, with_method
 from simulator.draft_lengths import checked_lengths, only_accepted_lengths
+from simulator.drafter_name import loaded_drafter
 from simulator.results import Choice, GridCell, JsonObject, Recommendation
 from simulator.schedule import Scheduled, scheduled
-from simulator.study import DEFAULT_DRAWS, Study, build_study
+from simulator.study import Study, build_study
 from simulator.summary import median, quantile_rows, quantiles, share_above
 
 Array = NDArray[np.float64]
@@ -163,8 +166,7 @@ def _recommendation(
             probability_better=pick.probability_better if only is None else share_above(only, 1.0),
             gain=_interval(gain),
             by_load=_best_by_load(scores),
-            why=does_not_fit(study)
-            + _recommendation_text(study, scores, pick, by_size if deployed else Scheduled(None, None)),
+            why=_recommendation_text(study, scores, pick, by_size if deployed else Scheduled(None, None)),
             client_effects=effects_on_clients(study, pick.best_enabled),
         ),
         notes,
@@ -187,7 +189,7 @@ def launch_flag(
     choice = SpeculativeChoice(
         method=system.method,
         num_speculative_tokens=num_speculative_tokens,
-        draft_model=spec.drafter,
+        draft_model=loaded_drafter(spec),
         prompt_lookup_min=low,
         prompt_lookup_max=high,
         draft_tensor_parallel_size=spec.draft_tensor_parallel_size,
@@ -208,7 +210,15 @@ def launch_flag(
 
 
 def _recommendation_text(study: Study, scores: Scores, pick: Pick, by_size: Scheduled) -> str:
-    """The answer in one or two sentences."""
+    """The answer in some sentences; first, where it does not fit as it stands, that."""
+    unfit = does_not_fit(study)
+    if unfit and pick.best_enabled and not pick.num_speculative_tokens and by_size.gain is None:
+        unfit += "`draftcast options` names what would fit. "
+    return unfit + _answer(study, scores, pick, by_size)
+
+
+def _answer(study: Study, scores: Scores, pick: Pick, by_size: Scheduled) -> str:
+    """What to enable, or why not."""
     method, k = study.system.method, pick.best_enabled
     if method == "none":
         return "No speculation method is named, so there is nothing to enable."
@@ -227,16 +237,15 @@ def _recommendation_text(study: Study, scores: Scores, pick: Pick, by_size: Sche
         one = f"one length for all loads gives {expected}"
         return f"Enable {method} only by batch size, see the schedule: expected {_expected(by_size.gain, unit)}; {one}."
     need = objective.min_probability_faster
-    first = "`draftcast options` names what would fit. " if does_not_fit(study) else ""
-    text = f"{first}Do not enable {method}: {pick.reason}; the best length, k={k}, is expected at {expected}"
-    return f"{text} ({need:.0%} asked).{_worthwhile_loads(scores, need)}"
+    text = f"Do not enable {method}: {pick.reason}; the best length, k={k}, is expected at {expected}"
+    return f"{text} ({percent(need)} asked).{_worthwhile_loads(scores, need)}"
 
 
 def _expected(draws: Array, unit: str) -> str:
     """Median, interval and odds of a gain over the traffic."""
     gain = quantiles(draws)
     band = f"{gain['p50']:.2f}x{unit} over the traffic (90 %: {gain['p05']:.2f} to {gain['p95']:.2f})"
-    return f"{band}, P(better) {share_above(draws, 1.0):.0%}"
+    return f"{band}, P(better) {probability(share_above(draws, 1.0))}"
 
 
 def _grid_notes(scores: Scores, pick: Pick) -> list[str]:
@@ -275,7 +284,7 @@ def _worthwhile_loads(scores: Scores, min_probability: float) -> str:
         return ""
     parts = ", ".join(
         f"k={r['num_speculative_tokens']} at concurrency {r['concurrency']} ({r['gain']:.2f}x,"
-        f" P(better) {r['probability_better']:.0%})"
+        f" P(better) {probability(r['probability_better'])})"
         for r in good
     )
     return f" It would pay at low load alone: {parts}." if good[-1] is not rows[-1] else f" It would pay for: {parts}."

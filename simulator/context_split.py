@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hwmodel.errors import InputError
+from hwmodel.percent import probability
 from hwmodel.records import dataclass
 from simulator.comparison import Comparison, compared
 from simulator.decision import SCHEDULE_MARGIN
@@ -124,7 +125,7 @@ def _text(chosen: int, points: Sequence[ContextPoint], different: Sequence[Conte
         return f"One draft length serves every context ({named}): no difference is both above 2 % and sure enough."
     gains = "; ".join(
         f"at {p.context_tokens:,} tokens {_length(p.num_speculative_tokens)} instead of {_length(chosen)} is"
-        f" {float(median(p.over_static)):.2f}x (P(better) {p.probability_better:.0%})"
+        f" {float(median(p.over_static)):.2f}x (P(better) {probability(p.probability_better)})"
         for p in different
     )
     if not apart:

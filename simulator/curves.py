@@ -10,10 +10,11 @@ from hwmodel.step import allreduce_time_s
 from simulator import explain
 from simulator.answers import checked_concurrency, collected_notes, draft_length, recorded_inputs
 from simulator.closed_form import Cell
+from simulator.defaults import DEFAULT_DRAWS
 from simulator.deployment import Deployment, with_method
 from simulator.predict import arm_point
 from simulator.results import JsonObject
-from simulator.study import DEFAULT_DRAWS, Study, build_study
+from simulator.study import Study, build_study
 from simulator.summary import quantile_rows, quantiles, share_above
 
 _SHOWN = ("p05", "p25", "p50", "p75", "p95")

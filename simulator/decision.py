@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from hwmodel.percent import probability
 from hwmodel.records import dataclass
 from hwmodel.units import MINUTE, MS
 from simulator.closed_form import ArmResult, Cell
@@ -239,7 +240,7 @@ def restart_value(deployment: Deployment, gain: Array, baseline_tokens_per_s: fl
     if figures["p50"] is None:
         reason = "no gain is expected, so the outage is never paid back"
     elif figures["p95"] is None:
-        reason = f"never paid back where it turns out slower (probability {1.0 - success:.0%})"
+        reason = f"never paid back where it turns out slower (probability {probability(1.0 - success)})"
     elif load < 1.0:
         reason = _spare_capacity(deployment, baseline_tokens_per_s)
     return RestartValue(outage, expected, {name: figures[name] for name in _NO_PAYBACK}, reason)

@@ -7,21 +7,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hwmodel.errors import InputError
+from hwmodel.percent import percent
 from hwmodel.records import dataclass
 from hwmodel.units import MINUTE
 from simulator.answers import collected_notes, does_not_fit, prediction_identity, recorded_inputs
 from simulator.comparison import Comparison, compare_lengths
 from simulator.decision import missed_per_restart_s
+from simulator.defaults import DEFAULT_DRAWS, HORIZON_DAYS
 from simulator.deployment import Deployment, with_method
 from simulator.information import Decision, Worth
 from simulator.measurements import Measurement, measurements
 from simulator.results import JsonObject
-from simulator.study import DEFAULT_DRAWS
 from simulator.summary import finite, median
 
 Array = NDArray[np.float64]
 
-HORIZON_DAYS = 7.0
 _DAY_MIN = 24 * 60.0
 _MOST_METHODS = 6
 _ONE_PERCENT = 0.01
@@ -51,8 +51,8 @@ class Experiment:
         m = self.measurement
         outage = "no outage" if m.restarts == 0 else f"{m.restarts} restart{'s' if m.restarts > 1 else ''}"
         return (
-            f"{m.name}: {m.minutes:.0f} min, {outage}, lowers expected regret from {percent(self.regret_before)} to"
-            f" {percent(self.regret_after)}"
+            f"{m.name}: {m.minutes:.0f} min, {outage}, lowers expected regret from {small_share(self.regret_before)} to"
+            f" {small_share(self.regret_after)}"
         )
 
 
@@ -272,7 +272,7 @@ def recommendation(found: Experiments) -> str:
     method, k = found.choice
     now = "leave speculation off" if not k else f"{method} with k={k}"
     regret = found.decision.evpi
-    start = f"Deciding now ({now}) is expected to forgo {percent(regret)} of the baseline's throughput."
+    start = f"Deciding now ({now}) is expected to forgo {small_share(regret)} of the baseline's throughput."
     steps = worthwhile(found)
     if not steps:
         return f"{start} No measurement here is expected to earn its cost: decide now."
@@ -283,13 +283,13 @@ def recommendation(found: Experiments) -> str:
     return text
 
 
-def percent(value: float) -> str:
+def small_share(value: float) -> str:
     """A small share: one decimal, two below one percent.
 
-    >>> percent(0.0213), percent(0.0042)
-    ('2.1%', '0.42%')
+    >>> small_share(0.0213), small_share(0.0042)
+    ('2.1 %', '0.42 %')
     """
-    return f"{value:.1%}" if value >= _ONE_PERCENT else f"{value:.2%}"
+    return percent(value, 1 if value >= _ONE_PERCENT else 2)
 
 
 def _capital(text: str) -> str:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from hwmodel.errors import InputError
 from hwmodel.models import moe_block
 from hwmodel.moe import expected_distinct
+from hwmodel.percent import percent
 from hwmodel.records import dataclass
 from hwmodel.specs import Moe
 from simulator.answers import (
@@ -25,13 +26,14 @@ from simulator.answers import (
 )
 from simulator.closed_form import Cell, Grid, acceptance_arrays, capacity, evaluate
 from simulator.decision import load_weights
+from simulator.defaults import DEFAULT_DRAWS
 from simulator.deployment import Deployment, with_method
 from simulator.deployment.speculation import LOOKUP_METHODS
 from simulator.parameters import Prior, standard_draws
 from simulator.ranks.gates import NUM_LAYERS, BudgetEffect, mean_effects
 from simulator.ranks.routing_samples import RoutingPoint
 from simulator.results import JsonObject
-from simulator.study import DEFAULT_DRAWS, Study, build_study
+from simulator.study import Study, build_study
 from simulator.summary import median, quantiles, share_above
 
 Array = NDArray[np.float64]
@@ -314,7 +316,7 @@ def verdict(found: ExpertBudgets) -> list[str]:
     lines = [
         f"Ceiling: reading only the {found.block.num_experts_per_tok} experts of one token, with nothing lost, would"
         f" give {tops.min():.2f}x to {tops.max():.2f}x (most at concurrency {found.loads[top]}); experts are"
-        f" {share.min():.0%} to {share.max():.0%} of the step."
+        f" {percent(share.min())} to {percent(share.max())} of the step."
     ]
     if found.best == found.block.num_experts:
         lines.append("No budget is expected to gain once the loss of acceptance in the scenario is counted.")
@@ -324,6 +326,7 @@ def verdict(found: ExpertBudgets) -> list[str]:
     lines.append(
         f"Best in the scenario: a budget of {found.best} experts, {gain['p50']:.2f}x of the same speculation without"
         f" one (90 %: {gain['p05']:.2f} to {gain['p95']:.2f}); it keeps"
-        f" {min(e.truncated_mass for e in mass):.0%} to {max(e.truncated_mass for e in mass):.0%} of the gate mass."
+        f" {percent(min(e.truncated_mass for e in mass))} to {percent(max(e.truncated_mass for e in mass))} of"
+        " the gate mass."
     )
     return lines

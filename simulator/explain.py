@@ -4,6 +4,7 @@ import numpy as np
 
 from hwmodel.drafters import MODEL_FREE_METHODS, NGRAM_METHODS
 from hwmodel.moe import Routing, expected_distinct, uniform_distinct
+from hwmodel.percent import percent
 from hwmodel.step import STEP_PARTS
 from hwmodel.units import MS
 from simulator.closed_form import Cell, Grid, capacity, speculative_step
@@ -88,7 +89,9 @@ def baseline_sentence(study: Study, cell: Cell, base: dict[str, float]) -> str:
     """Where the time of a baseline step goes."""
     total = sum(base.values())
     largest = sorted(base, key=lambda name: -base[name])[:4]
-    parts = ", ".join(f"{PART_WORDS[name]} {milliseconds(base[name])} ({base[name] / total:.0%})" for name in largest)
+    parts = ", ".join(
+        f"{PART_WORDS[name]} {milliseconds(base[name])} ({percent(base[name] / total)})" for name in largest
+    )
     return f"Without speculation a step at concurrency {cell.concurrency} takes {milliseconds(total)}: {parts}."
 
 
@@ -120,7 +123,7 @@ def drafted_step_sentence(study: Study, cell: Cell, grid: Grid, column: int) -> 
     probability = study.acceptance.for_length(k).median_draft_probability
     path = float(with_draft.parts_s["verify_path"][0, 0])
     return (
-        f"About {probability:.0%} of the steps carry a draft; such a step takes"
+        f"About {percent(probability)} of the steps carry a draft; such a step takes"
         f" {milliseconds(float(with_draft.total_s[0, 0]))} ({path / MS:.1f} of it verify path), one without"
         f" {milliseconds(float(without.total_s[0, 0]))}."
     )
@@ -160,7 +163,7 @@ def hardware_only_sentence(grid: Grid, column: int, spec: dict[str, float]) -> s
     added = total - sum(parts_at(grid.baseline.parts_s, column).values())
     verdict = ", so this is software more than hardware" if soft > 0.5 * added else ""
     return (
-        f"Software cost and verify path take {soft / total:.0%} of the step: without them the speedup would be"
+        f"Software cost and verify path take {percent(soft / total)} of the step: without them the speedup would be"
         f" about {now * total / (total - soft):.2f} instead of {now:.2f}{verdict}."
     )
 

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hwmodel.parameters import Parameters
+from hwmodel.percent import percent
 from simulator.closed_form import logged_kv_cache_tokens
 from simulator.deployment import Deployment
 from simulator.deployment.speculation import Speculation
@@ -79,7 +80,8 @@ def _conflict_note(error: float) -> tuple[str, ...]:
         return ()
     return (
         "the measured facts are further from the model than its parameters can be expected to reach: the speedup's"
-        f" interval holds a model error of {error:.0%} more. Check the facts and their units, then attention backend,"
+        f" interval holds a model error of {percent(error)} more. Check the facts and their units, then attention"
+        " backend,"
         " interconnect and graphs of the deployment file",
     )
 

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from hwmodel.percent import percent
 from simulator.json_table import JsonTable
 
 _MOST_MEASUREMENTS = 1_000_000
@@ -34,8 +35,9 @@ class Misfit:
         wider = "" if (self.widening or 0.0) < _WIDER else f", and intervals are {self.widening:.1f} times as wide"
         return (
             f"the profile's measurements do not fit the model: {inside} (farthest: {self.worst}, predicted"
-            f" {self.error:+.0%}); the model error is"
-            f" taken as {self.found_error:.0%} instead of {self.usual_error:.0%}{wider}. Check attention backend,"
+            f" {percent(self.error, signed=True)}); the model error is"
+            f" taken as {percent(self.found_error)} instead of {percent(self.usual_error)}{wider}. Check"
+            " attention backend,"
             " interconnect, AllReduce class and graphs of the deployment file, and that measurement"
         )
 

@@ -4,7 +4,6 @@ Every parameter is a function of one standard-normal variable, so that draws, me
 facts (`simulator.posterior`) all work in the same coordinates.
 """
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import replace
 from statistics import NormalDist
@@ -14,6 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hwmodel.errors import InputError, UnknownNameError
+from hwmodel.hf.fields import shown
+from hwmodel.names import did_you_mean, nearest, vocabulary
 from hwmodel.parameters import Parameters, fitted_values, prior_table, si_name
 from hwmodel.records import dataclass
 
@@ -106,9 +107,8 @@ def with_user_values(priors: PriorSet, table: Mapping[str, Any]) -> PriorSet:
     changes = {}
     for name, value in table.items():
         if name not in known:
-            close = difflib.get_close_matches(name, known, n=1)
-            hint = f" (did you mean '{close[0]}'?)" if close else ""
-            raise UnknownNameError(f"no model parameter '{name}'{hint}; known: {', '.join(known)}")
+            hint, listed = did_you_mean(nearest(name, known)), vocabulary("parameters", known, "list parameters")
+            raise UnknownNameError(f"no model parameter {shown(name)}{hint} {listed}")
         changes[name] = _user_prior(known[name], value)
     return priors.replaced(changes)
 

@@ -25,9 +25,10 @@ from simulator.answers import (
     recorded_inputs,
 )
 from simulator.closed_form import ArmResult, Cell, capacity
+from simulator.defaults import DEFAULT_DRAWS
 from simulator.deployment import Deployment, apply_overrides, with_method
 from simulator.results import ArmPoint, JsonObject, Prediction, WhatIf, WhatIfRow
-from simulator.study import DEFAULT_DRAWS, Study, build_study
+from simulator.study import Study, build_study
 from simulator.summary import quantiles, share_above
 from simulator.sweeps import INTERRUPTED, Sweep, in_this_process
 

@@ -28,6 +28,7 @@ _FORMATS = frozenset(
     ("bf16", "fp16", "fp32", "fp8", "fp4", "int8", "int4", "nvfp4", "mxfp4", "mxfp8", "awq", "gptq", "w4a16", "w8a8")
 )
 _FILLERS = frozenset({"instruct", "chat", "it", "hf", "meta"})
+_REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+")
 _MAX_FIRST = 0.99  # acceptance of 1 has no logit
 _DECAYS = np.linspace(0.7, 1.0, 31)
 _TYPICAL_K = 4  # a figure is read at the draft length nearest to it: what vectors and scalars have in common
@@ -75,6 +76,12 @@ class PublishedDrafter:
     def is_built_in(self) -> bool:
         """Whether it comes with the model: MTP layers of the checkpoint."""
         return self.method == "mtp" and not self.grafted
+
+    @property
+    def repository(self) -> str | None:
+        """Where an engine loads it from; None where only figures are public, or it comes with the model."""
+        separate = self.weights and not self.is_built_in
+        return self.name if separate and _REPOSITORY.fullmatch(self.name) else None
 
     def relation(self, shape: ModelShape) -> Relation | None:
         """How the drafter belongs to a model: its own, a relative's, or None where it does not fit."""
@@ -168,6 +175,15 @@ def published_drafter(name: str) -> PublishedDrafter:
     close = get_close_matches(name, names, n=3, cutoff=0.3)
     hint = f", closest: {', '.join(close)}" if close else ""
     raise UnknownNameError(f"no published drafter '{short(name)}'{hint}; `draftcast list drafters` has all")
+
+
+def repository_of(name: str) -> str | None:
+    """The repository of what `acceptance.published` names; None for a head yet to be trained, or without weights.
+
+    >>> repository_of("AQ-MedAI/Kimi-K25-eagle3"), repository_of("new-head"), repository_of("deepseek-r1 MTP layer")
+    ('AQ-MedAI/Kimi-K25-eagle3', None, None)
+    """
+    return None if new_head_samples(name) is not None else published_drafter(name).repository
 
 
 def drafters_for(shape: ModelShape, methods: Iterable[str] | None = None) -> list[tuple[PublishedDrafter, Relation]]:

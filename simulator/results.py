@@ -3,9 +3,21 @@
 Named tuples: each starts five times faster than a frozen dataclass, and start-up time is a requirement.
 """
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 JsonObject = dict[str, Any]
+NO_ROOM = "does_not_fit"  # what limits an arm, `limited_by`, whose weights or cache the GPUs cannot hold
+
+
+def both_fit(row: Mapping[str, Any]) -> bool:
+    """Whether both arms of an answer as JSON run: the figures of one that does not fit assume that it did."""
+    return not any(lacks_memory(row[arm]) for arm in ("baseline", "speculative"))
+
+
+def lacks_memory(arm: Mapping[str, Any]) -> bool:
+    """Whether this arm of an answer as JSON does not fit."""
+    return arm.get("limited_by") == NO_ROOM
 
 
 class ArmPoint(NamedTuple):

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hwmodel.engine.flags import schedule_refusal
+from hwmodel.percent import probability
 from simulator.comparison import Comparison
 from simulator.decision import Pick, lengths_by_load, schedule_ranges
 from simulator.study import Study
@@ -91,6 +92,6 @@ def _switching_costs(static: int) -> str:
 def _not_better(static: int, ranges: list[list[int]], gain: Array) -> str:
     found = f"{median(gain):.2f}x over the traffic"
     if not static:
-        found = f"{found}, P(better) {share_above(gain, 1.0):.0%}"
+        found = f"{found}, P(better) {probability(share_above(gain, 1.0))}"
     than = f"k={static} at all loads" if static else "leaving it off"
     return f"by batch size, {_words(ranges)}: {found}, not surely more than {than} (steps that draft nothing cost too)"

@@ -15,6 +15,7 @@ from hwmodel.parameters import Parameters
 from hwmodel.records import dataclass
 from simulator.acceptance import AcceptanceDraws, acceptance_draws
 from simulator.closed_form import Cell, Grid, acceptance_arrays, evaluate
+from simulator.defaults import DEFAULT_DRAWS
 from simulator.deployment import Deployment
 from simulator.deployment.speculation import Speculation
 from simulator.deployment.tables import Workload
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 
 Array = NDArray[np.float64]
 
-DEFAULT_DRAWS = 2000
 _KEPT_BYTES = 32 * 10**6  # below glibc's own bound of 32 MiB
 
 

@@ -144,3 +144,14 @@ def test_what_a_page_shows_wrongly_is_found() -> None:
     with pytest.raises(click.UsageError):
         Example("draftcast experts kimi-k2.5-int4 --nonsense 1", (), reason="needs a server").fault()
     assert missing_files(Example("draftcast choose examples/none.toml", ())) == ["examples/none.toml"]
+
+
+def test_an_output_is_the_same_on_any_day_but_keeps_the_days_that_are_facts() -> None:
+    from datetime import UTC, datetime
+
+    from page_examples import _without_now
+
+    now = datetime.now(UTC)
+    text = f"by a card of 2025-06-01, recorded {now:%Y-%m-%d %H:%M}, {now:%Y-%m-%dT%H:%M:%S}Z, {now:%Y-%m-%d}"
+    fixed = "by a card of 2025-06-01, recorded 2026-01-31 12:00, 2026-01-31T12:00:00Z, 2026-01-31"
+    assert _without_now(text, now) == fixed

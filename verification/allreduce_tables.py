@@ -15,6 +15,7 @@ import numpy as np
 
 from hwmodel.gpus import load_gpu
 from hwmodel.link_constants import custom_kernel, usual_protocol
+from hwmodel.percent import percent
 from hwmodel.units import KIB, US
 from simulator.ranks.allreduce_algorithms import Choice
 from simulator.ranks.isolated import allreduce_period_s
@@ -45,7 +46,8 @@ class Compared(NamedTuple):
         worst = max((simulated / measured - 1.0 for _, measured, simulated in self.rows), key=abs)
         reason = "" if self.scored else f" ({self.entry['reason']})"
         cells = "  ".join(f"{kib}:{simulated:.1f}/{measured:.1f}" for kib, measured, simulated in self.rows)
-        text = f"{self.entry['name']:42} worst {worst:+.0%}{reason}\n      KiB:simulated/measured us  {cells}"
+        text = f"{self.entry['name']:42} worst {percent(worst, signed=True)}{reason}"
+        text += f"\n      KiB:simulated/measured us  {cells}"
         return Check(text, worst if self.scored else None, TOLERANCE)
 
 
@@ -61,7 +63,7 @@ def main() -> int:
 def paint(figure: Any, sets: list[Compared]) -> None:
     """A panel a set, time over size: right where the simulated line stays in the band around the measured dots."""
     figure.suptitle(
-        f"AllReduce, microseconds over KiB. Dots: measured, band: ±{TOLERANCE:.0%} of it, line: simulated.\n"
+        f"AllReduce, microseconds over KiB. Dots: measured, band: ±{percent(TOLERANCE)} of it, line: simulated.\n"
         "Right: the line stays in the band; a row outside is a cross. Grey: shown, not judged."
     )
     panels = figure.subplots(math.ceil(len(sets) / COLUMNS), COLUMNS, sharex=True).flat

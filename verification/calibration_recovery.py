@@ -19,6 +19,7 @@ from calibration.calibrate import Calibration, calibrate
 from calibration.coordinates import coordinates_of
 from calibration.discrepancy import residual_coordinates
 from calibration.records import AcceptanceCounts, Evidence, MeasuredCell
+from hwmodel.percent import percent
 from simulator.closed_form import Cell
 from simulator.deployment import Deployment, load_deployment
 from simulator.deployment.load import with_profile
@@ -146,7 +147,7 @@ def coverage_checks(outcome: Outcome, label: str) -> Iterator[Check]:
     for name, scores in outcome.scores.items():
         inside = float(np.mean(np.abs(scores) < 1.645))
         allowed = 0.05 if len(scores) > 10 * TRIALS else 0.12  # 2.5 standard errors of so many trials
-        text = f"{label}, {name}: {inside:.1%} of {len(scores)} within 90 % intervals"
+        text = f"{label}, {name}: {percent(inside, 1)} of {len(scores)} within 90 % intervals"
         yield Check(text, inside - 0.9, allowed)
         mean = float(np.mean(scores))
         yield Check(f"{label}, {name}: {mean:+.2f} standard deviations to one side on average", mean, 0.5)
@@ -154,7 +155,9 @@ def coverage_checks(outcome: Outcome, label: str) -> Iterator[Check]:
         inside = float(np.mean([0.05 <= rank <= 0.95 for rank in ranks]))
         # Loads between the measured ones: intervals are careful, since draws are held to the measured steps alone.
         allowed = 0.08 if name == "speedups" else 0.1
-        yield Check(f"{label}, {name}: {inside:.1%} of {len(ranks)} within 90 % intervals", inside - 0.9, allowed)
+        yield Check(
+            f"{label}, {name}: {percent(inside, 1)} of {len(ranks)} within 90 % intervals", inside - 0.9, allowed
+        )
 
 
 def checks(outcomes: dict[str, Outcome]) -> Iterator[Check]:
@@ -167,7 +170,9 @@ def checks(outcomes: dict[str, Outcome]) -> Iterator[Check]:
         tau = float(np.median(outcome.taus))
         yield Check(f"{label}: model error {tau:.3f} at the median, {TAU} in truth", tau / TAU - 1.0, 0.35)
     widths = [float(np.median(outcome.widths)) for outcome in outcomes.values()]
-    text = f"runs that draft narrow speedups from {widths[0]:.1%} to {widths[1]:.1%} (median half-width)"
+    text = (
+        f"runs that draft narrow speedups from {percent(widths[0], 1)} to {percent(widths[1], 1)} (median half-width)"
+    )
     yield Check(text, max(widths[1] / widths[0] - 0.85, 0.0), 0.0)
 
 

@@ -12,6 +12,7 @@ from itertools import chain
 
 import numpy as np
 
+from hwmodel.percent import percent
 from simulator.deployment.tables import Workload
 from simulator.serving.acceptance_sampling import SampledAcceptance
 from simulator.serving.population import population
@@ -55,7 +56,7 @@ def acceptance_checks() -> Iterator[Check]:
         off = np.abs(found - SURVIVAL) / spread
         figures = ", ".join(f"{x:.4f}" for x in found)
         yield Check(
-            f"pooled acceptance, persistence {persistence:g}, drafts on {share:.0%} of steps: {figures}"
+            f"pooled acceptance, persistence {persistence:g}, drafts on {percent(share)} of steps: {figures}"
             f" (given {', '.join(map(str, SURVIVAL))}; largest difference {off.max():.1f} standard errors)",
             float(off.max()),
             STANDARD_ERRORS,

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+from hwmodel.percent import percent
 from simulator.deployment import load_deployment
 from simulator.predict import predict
 from simulator.serving.run import simulate
@@ -78,7 +79,11 @@ def differences(table: dict[str, Any], users: int, count: int) -> tuple[float, f
         (ours.throughput_tokens_per_s or 0.0) / theirs.throughput_tokens_per_s - 1.0
         for ours, theirs in ((found.baseline, expected.baseline), (found.speculative, expected.speculative))
     ]
-    return ratios[0], ratios[1], f"baseline {ratios[0]:+.2%}, with drafts {ratios[1]:+.2%}"
+    return (
+        ratios[0],
+        ratios[1],
+        f"baseline {percent(ratios[0], 2, signed=True)}, with drafts {percent(ratios[1], 2, signed=True)}",
+    )
 
 
 def checks() -> Iterator[Check]:
@@ -88,7 +93,7 @@ def checks() -> Iterator[Check]:
             for users in (1, 8, 64):
                 count = max(REQUESTS_PER_USER * users, FEWEST)
                 base, spec, text = differences({**table, "workload": lengths}, users, count)
-                text = f"{name}, {lengths['input_tokens']} tokens in, {users} users: {text} (allowed {bound:.0%})"
+                text = f"{name}, {lengths['input_tokens']} tokens in, {users} users: {text} (allowed {percent(bound)})"
                 yield strictest(text, (base, bound), (spec, bound))
     for name, table in KNOWN.items():
         users = 1 if "concurrency 1" in name else 64

@@ -15,6 +15,7 @@ import numpy as np
 import simpy
 from numpy.typing import NDArray
 
+from hwmodel.percent import percent
 from simulator.serving import clients
 from simulator.serving.acceptance_sampling import NoDrafts
 from simulator.serving.decode_blocks import DecodePlanner
@@ -100,7 +101,8 @@ class Point(NamedTuple):
         off_s = self.found_s - self.expected_s
         text = f"{self.queue} at load {self.load:g}: {self.found_s:.4f} s, theory {self.expected_s:.4f} s"
         return strictest(
-            f"{text} ({off_s / self.expected_s:+.1%}, standard error {self.error_s / self.expected_s:.1%})",
+            f"{text} ({percent(off_s / self.expected_s, 1, signed=True)}, standard error"
+            f" {percent(self.error_s / self.expected_s, 1)})",
             (off_s, STANDARD_ERRORS * self.error_s),
             (self.error_s, MOST_ERROR * self.expected_s),
         )
@@ -155,7 +157,7 @@ def little_checks() -> Iterator[Check]:
         watch = run(outputs, rate, seats, seed=seats)
         expected, counted = rate * float(np.mean(watch.e2e_s)), float(np.mean(watch.numbers))
         off = counted / expected - 1.0
-        text = f"Little's law, {seats} seats: L {counted:.3f}, lambda W {expected:.3f} ({off:+.1%})"
+        text = f"Little's law, {seats} seats: L {counted:.3f}, lambda W {expected:.3f} ({percent(off, 1, signed=True)})"
         yield Check(text, off, LITTLE_TOLERANCE)
 
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from calibration.records import AcceptanceCounts
+from hwmodel.percent import percent
 from simulator.deployment.counters import IDENTITY_TOLERANCE
 from simulator.deployment.speculation import MAX_DRAFT_TOKENS
 
@@ -92,7 +93,8 @@ def _draftless(counted: Counted) -> tuple[str, ...]:
     share, accepted = counted.drafts / steps, sum(counted.accepted_per_position)
     over_all = counted.decode_tokens / steps if counted.decode_tokens else 1 + accepted / steps
     return (
-        f"a draft on {share:.0%} of the decode steps only (text lookup, or drafting was off at times): a drafted step "
+        f"a draft on {percent(share)} of the decode steps only (text lookup, or drafting was off at times): a"
+        " drafted step "
         f"yields {1 + accepted / counted.drafts:.2f} tokens, all steps {over_all:.2f} on average",
     )
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from calibration.records import AcceptanceCounts, CollectivePoint, Evidence, KernelShares, MeasuredCell
+from hwmodel.percent import percent
 from hwmodel.units import KIB, MIB, MS, US
 from simulator.deployment.keys import short
 
@@ -26,7 +27,7 @@ def _cell(cell: MeasuredCell) -> str:
     if cell.kv_cache_tokens:
         parts.append(f"KV cache of {cell.kv_cache_tokens:,.0f} tokens")
     if cell.allreduce_share is not None:
-        parts.append(f"AllReduce {cell.allreduce_share:.1%} of the decode step's GPU time")
+        parts.append(f"AllReduce {percent(cell.allreduce_share, 1)} of the decode step's GPU time")
     sentence = f"{short(cell.source, _NAME_CHARS)}: {'; '.join(parts) or 'nothing that can be used'}"
     return sentence + "".join(f" ({note})" for note in cell.notes)
 
@@ -45,7 +46,7 @@ def _load(cell: MeasuredCell) -> str:
 def _times(cell: MeasuredCell) -> str:
     words = []
     if cell.tpot_s is not None:
-        noise = f" +/- {cell.relative_noise:.1%}" if cell.relative_noise is not None else ""
+        noise = f" +/- {percent(cell.relative_noise, 1)}" if cell.relative_noise is not None else ""
         words.append(f"TPOT {cell.tpot_s / MS:.4g} ms{noise}")
     if cell.step_s is not None and cell.step_s != cell.tpot_s:
         words.append(f"step {cell.step_s / MS:.4g} ms")
@@ -103,8 +104,8 @@ def _size(num_bytes: float) -> str:
 
 
 def _profile(kernels: KernelShares) -> str:
-    shares = ", ".join(f"{name} {share:.1%}" for name, share in kernels.shares)
-    idle = f"; GPU idle {kernels.idle_share:.0%} of the profiled time" if kernels.idle_share is not None else ""
+    shares = ", ".join(f"{name} {percent(share, 1)}" for name, share in kernels.shares)
+    idle = f"; GPU idle {percent(kernels.idle_share)} of the profiled time" if kernels.idle_share is not None else ""
     return (
         f"{short(kernels.source, _NAME_CHARS)}: {kernels.num_steps} decode steps on {kernels.num_ranks} GPUs: "
         f"{shares}{idle}"

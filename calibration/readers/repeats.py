@@ -7,6 +7,7 @@ from typing import Any
 
 from calibration.readers.values import mean
 from calibration.records import AcceptanceCounts, MeasuredCell
+from hwmodel.percent import percent
 
 _MEANS = (
     "concurrency",
@@ -37,7 +38,7 @@ def pooled(cells: Sequence[MeasuredCell], source: str) -> MeasuredCell:
         num_requests=_sum(cells, "num_requests"),
         duration_s=_sum(cells, "duration_s"),
         acceptance=_added([cell.acceptance for cell in cells]),
-        notes=(*notes, f"mean of {len(cells)} runs that scatter by {scatter:.1%}"),
+        notes=(*notes, f"mean of {len(cells)} runs that scatter by {percent(scatter, 1)}"),
         **means,
     )
 

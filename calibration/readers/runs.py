@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from calibration.readers.values import first
 from calibration.records import AcceptanceCounts, Evidence, MeasuredCell, Refused
+from hwmodel.percent import percent
 
 # Below this share of the asked-for users the run was another one. Ramp-up and tail of ten rounds take 5 %.
 CONCURRENCY_RAN = 0.9
@@ -192,7 +193,7 @@ def _useless(run: Run) -> str | None:
     if failed > MAX_FAILED_SHARE * (failed + completed):
         return (
             f"{failed:g} of {failed + completed:g} requests failed: the load they took is in no figure "
-            f"(allowed: {MAX_FAILED_SHARE:.0%})"
+            f"(allowed: {percent(MAX_FAILED_SHARE)})"
         )
     if run.output_tokens is not None and run.output_tokens < MIN_OUTPUT_TOKENS:
         return f"outputs of {run.output_tokens:.3g} tokens on average: too short for a time per token"
@@ -237,7 +238,8 @@ def _waiting(run: Run, users: float) -> str | None:
     if share >= DECODING_SHARE:
         return None
     return (
-        f"asked for {users:g} at once, but only {users * share:.3g} were decoding on average (TTFT is {1 - share:.0%} "
+        f"asked for {users:g} at once, but only {users * share:.3g} were decoding on average (TTFT is"
+        f" {percent(1 - share)} "
         "of the latency): the others waited in the queue (KV cache or max_num_seqs full) or for their prefill"
     )
 
@@ -247,7 +249,8 @@ def _mostly_prefill(run: Run) -> str | None:
     if share is None or share <= MAX_PREFILL_SHARE:
         return None
     return (
-        f"{share:.0%} of the time between tokens is above the median gap: other requests' prefill (long prompts or "
+        f"{percent(share)} of the time between tokens is above the median gap: other requests' prefill (long"
+        " prompts or "
         "short outputs) or stalls, not decoding"
     )
 
@@ -301,7 +304,7 @@ def _notes(run: Run) -> tuple[str, ...]:
         notes.append(f"mean TPOT is {run.tpot_s / run.tpot_median_s:.2f} times the median: warm-up or stalls in it")
     share = prefill_share(run)
     if share is not None and share > _WORTH_SAYING:
-        notes.append(f"{share:.0%} of the time between tokens is other requests' prefill")
+        notes.append(f"{percent(share)} of the time between tokens is other requests' prefill")
     elif _long_prompts(run):
         notes.append("long prompts against the outputs: part of the time between tokens is other requests' prefill")
     return tuple(notes)

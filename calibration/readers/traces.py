@@ -16,6 +16,7 @@ from calibration.readers.kernel_classes import ALLREDUCE, CLASSES, class_of
 from calibration.readers.trace_events import Interval, Trace
 from calibration.readers.values import mean, median
 from calibration.records import Evidence, KernelShares, MeasuredCell, Refused
+from hwmodel.percent import percent
 
 _VLLM = re.compile(r"execute_(?:context|new)_(\d+)(?:\((\d+)\))?_(?:generation|cached)_(\d+)(?:\((\d+)\))?")
 _SGLANG = re.compile(r"step\[(\w+)\b(?:[^\]]*\bbs=(\d+))?")
@@ -151,10 +152,11 @@ def _cell(kernels: KernelShares, per_rank: Sequence[dict[str, float]], notes: tu
     allreduce = [rank.get(ALLREDUCE, 0.0) for rank in per_rank]
     if len(allreduce) > 1 and max(allreduce) - min(allreduce) > _SEVERAL:
         notes += (
-            f"AllReduce share from {min(allreduce):.1%} to {max(allreduce):.1%} by rank: the early ones wait in it",
+            f"AllReduce share from {percent(min(allreduce), 1)} to {percent(max(allreduce), 1)} by rank: the"
+            " early ones wait in it",
         )
     if kernels.idle_share is not None and kernels.idle_share > _SEVERAL:
-        notes += (f"the GPU idled {kernels.idle_share:.0%} of the profiled steps: not part of the shares",)
+        notes += (f"the GPU idled {percent(kernels.idle_share)} of the profiled steps: not part of the shares",)
     return MeasuredCell(
         source=kernels.source,
         concurrency=requests or None,

@@ -37,7 +37,7 @@ def command(
     from simulator.adaptive import adaptive
 
     found = adaptive(
-        request.load(method),
+        request.load(method, needs_method=True),
         num_speculative_tokens=num_speculative_tokens,
         concurrency=concurrency,
         contexts=contexts,

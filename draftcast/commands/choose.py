@@ -6,19 +6,21 @@ from typing import Any
 import click
 
 from draftcast.manual import Command
-from draftcast.options import IntList, Request, deployment_options, loads_option, method_option, recording_options
+from draftcast.options import (
+    Request,
+    deployment_options,
+    draft_lengths_option,
+    loads_option,
+    method_option,
+    recording_options,
+)
 from draftcast.recording import Recording, show_and_record
 from draftcast.report_options import report_options
 
 
 @click.command("choose", cls=Command)
 @report_options
-@click.option(
-    "-k",
-    "--num-speculative-tokens",
-    type=IntList(),
-    help="Draft lengths to compare; default: 0-8 and the file's own.",
-)
+@draft_lengths_option
 @loads_option
 @method_option
 @recording_options
@@ -37,7 +39,7 @@ def command(
     """
     from draftcast import api
 
-    deployment = request.load(method)
+    deployment = request.load(method, needs_method=True)
     choice = api.choose(
         deployment,
         num_speculative_tokens=num_speculative_tokens,

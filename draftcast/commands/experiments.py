@@ -5,8 +5,7 @@ import click
 from draftcast.manual import Command
 from draftcast.options import Request, deployment_options, draft_lengths_option, weighted_loads_option
 from draftcast.output import show
-
-DEFAULT_HORIZON_DAYS = 7.0
+from simulator.defaults import HORIZON_DAYS
 
 
 @click.command("experiments", cls=Command)
@@ -16,7 +15,7 @@ DEFAULT_HORIZON_DAYS = 7.0
 @click.option(
     "--horizon-days",
     type=click.FloatRange(0.0, 3650.0, min_open=True),
-    default=DEFAULT_HORIZON_DAYS,
+    default=HORIZON_DAYS,
     show_default=True,
     help="How long the choice will be in use, for the net value.",
 )

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from draftcast.manual import Command
-from draftcast.options import KEY_OPTIONS, Request, is_count, json_option, method_option
+from draftcast.options import KEY_OPTIONS, Request, json_option, method_option
 from draftcast.output import show
-from hwmodel.errors import InputError
+from hwmodel.errors import InputError, UnknownNameError
 
 if TYPE_CHECKING:
     from simulator.deployment import Deployment
 
 REFERENCE_CASE = Path(__file__).parent.parent / "data" / "reference-case.toml"
-_METHOD = "speculation.method"
-_FIRST_METHOD = "ngram"  # the one that needs no drafter: `choose` answers at once, `options` compares all
+_AS_REFERENCE = "neither --model nor --gpu is named: this is the reference case with the given keys laid over it"
 _IN_PLACE_OF_A_PATH = "FILE"
+_NEEDS_NO_DRAFTER = ("ngram", "ngram_gpu", "suffix")
 
 
 def _key_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -43,8 +43,9 @@ def command(
     """A first deployment file, every key explained, from a launch or from names.
 
     DEPLOYMENT is a launch (a command in quotes, a systemd unit, a compose file, a manifest, the URL of a running
-    server) or another deployment file. Without one, --model and --gpu describe it; without anything, it is the
-    reference case. A launch without drafts is asked about ngram, which needs no drafter.
+    server) or another deployment file. Without one, --model and --gpu describe it. Without these either, it is the
+    reference case (`examples/kimi-k2.5-8x-rtx-pro-6000.toml`), with what --set says laid over it. A launch without
+    drafts is asked about ngram, which needs no drafter.
     """
     request = Request(source or "", profile=None, num_draws=0, seed=0, as_json=as_json, **keys)
     if output is not None and not force and Path(output).is_file():
@@ -52,7 +53,7 @@ def command(
     deployment = _deployment(request, source, method)
     from simulator.deployment.commented import commented
 
-    text = commented(deployment, _head(output), every_key=every_key)
+    text = commented(deployment, [*_head(output), *_own_layers(deployment)], every_key=every_key)
     if output is not None:
         from simulator.files import write_whole
 
@@ -64,7 +65,7 @@ def command(
 
 def _deployment(request: Request, source: str | None, method: str | None) -> Deployment:
     """The checked deployment behind the arguments, its paths absolute: the file may be written anywhere."""
-    from draftcast.expand import stated
+    from draftcast.named import names_any, of_names
     from hwmodel.models import load_model
     from simulator.deployment import load_deployment
     from simulator.deployment.load import resolve_paths
@@ -72,35 +73,37 @@ def _deployment(request: Request, source: str | None, method: str | None) -> Dep
 
     overrides = (*request.named_overrides(method), *request.overrides)
     if source is not None:
-        deployment = request.load(method or _asked_method(request, stated(overrides, _METHOD)))
-    elif not overrides:
-        deployment = load_deployment(REFERENCE_CASE)
+        deployment = request.load(method or _asked_method(request))
+    elif names_any(overrides):
+        deployment = load_deployment(of_names(overrides).source, overrides)
     else:
-        deployment = load_deployment(_from_names(overrides), overrides)
+        deployment = _reference_case(overrides)
     load_model(deployment.model.config)  # an unknown name is said now, not when the file is used
     tables = stated_tables(deployment)
     resolve_paths(tables, os.getcwd())
     return load_deployment(tables, notes=deployment.notes)
 
 
-def _asked_method(request: Request, stated_method: str | None) -> str | None:
+def _reference_case(overrides: Sequence[str]) -> Deployment:
+    """The reference case with `overrides` laid over it; where they do not fit it, the error says what it is about."""
+    from simulator.deployment import load_deployment
+
+    try:
+        return load_deployment(REFERENCE_CASE, overrides, (_AS_REFERENCE,) if overrides else ())
+    except UnknownNameError:
+        raise
+    except InputError as error:
+        raise InputError(f"{error}; {_AS_REFERENCE}") from error
+
+
+def _asked_method(request: Request) -> str | None:
     """The method to ask about where neither the options nor the source name one."""
-    return _FIRST_METHOD if stated_method is None and request.load().speculation.method == "none" else None
-
-
-def _from_names(overrides: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """The tables behind the options alone; `InputError` where they lack the model or the GPU."""
     from draftcast.expand import stated
+    from draftcast.named import FIRST_METHOD
 
-    for key, option, names in (("model.config", "--model", "models"), ("hardware.gpu", "--gpu", "gpus")):
-        if stated(overrides, key) is None:
-            raise InputError(
-                f"{key}: got nothing; allowed: {option} NAME (`draftcast list {names}`), or a launch in quotes,"
-                ' such as draftcast init "vllm serve MODEL --tensor-parallel-size 8" --gpu NAME'
-            )
-    num_gpus = stated(overrides, "hardware.num_gpus")
-    tensor = int(num_gpus) if num_gpus and is_count(num_gpus) else 1
-    return {"engine": {"tensor_parallel_size": tensor}, "speculation": {"method": _FIRST_METHOD}}
+    if stated(request.overrides, "speculation.method") is not None:
+        return None
+    return FIRST_METHOD if request.load().speculation.method == "none" else None
 
 
 def _head(output: str | None) -> list[str]:
@@ -114,4 +117,17 @@ def _head(output: str | None) -> list[str]:
         f"  draftcast choose {path}     which draft length, at which load, and how sure\n"
         f"  draftcast options {path}    every method side by side\n"
         f"  draftcast predict {path}    one draft length part by part, and why",
+    ]
+
+
+def _own_layers(deployment: Deployment) -> list[str]:
+    """That the model brings a drafter of its own, where it does and another one is asked about."""
+    from hwmodel.models import load_model
+
+    method, model = deployment.speculation.method, deployment.model.config
+    if method not in _NEEDS_NO_DRAFTER or not load_model(model).mtp_layers:
+        return []
+    return [
+        f"{Path(model).name} has layers of its own that draft (multi-token prediction):"
+        f' method = "mtp" in [speculation], or --method mtp, asks about them in place of {method}.'
     ]

@@ -8,7 +8,7 @@ from draftcast.manual import Command
 from draftcast.options import json_option
 from draftcast.output import show
 
-KINDS = ("gpus", "models", "methods", "drafters", "interconnects", "keys")
+KINDS = ("gpus", "models", "methods", "drafters", "interconnects", "keys", "parameters")
 
 
 @click.command("list", cls=Command)
@@ -18,7 +18,8 @@ def command(kind: str, as_json: bool) -> None:
     """The names that files and options take.
 
     gpus and models are cards; a path to a card or config.json does as well. drafters are the published heads whose
-    acceptance is known. keys are those of the deployment file, which --set and --vary reach too.
+    acceptance is known. keys are those of the deployment file, which --set and --vary reach too; parameters those of
+    its table [parameters], which the model has priors for.
     """
     show({"kind": kind, "items": _items(kind)}, as_json=as_json, view="list")
 
@@ -51,6 +52,10 @@ def _gpus() -> list[dict[str, Any]]:
 
 
 def _meanings(kind: str) -> dict[str, str]:
+    if kind == "parameters":
+        from hwmodel.parameters import prior_table
+
+        return {name: row["meaning"] for name, row in prior_table().items()}
     if kind == "methods":
         from hwmodel.engine.methods import method_names
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 import click
 
 from draftcast.manual import Command
-from draftcast.options import IntList, Request, deployment_options, loads_option, method_option
+from draftcast.options import Request, deployment_options, draft_lengths_option, loads_option, method_option
 from draftcast.output import show
 from draftcast.report_options import report_options
 from hwmodel.errors import DraftcastError
@@ -27,14 +27,14 @@ class _Draws(TypedDict):
 
 @click.command("report", cls=Command)
 @functools.partial(report_options, page=_OUTPUT)
-@click.option("-k", "--num-speculative-tokens", "lengths", type=IntList(), help="Draft lengths; default: as `choose`.")
+@draft_lengths_option
 @loads_option
 @method_option
 @click.option("--simulate/--no-simulate", default=True, show_default=True, help="Whether a serving run is simulated.")
 @deployment_options
 def command(
     request: Request,
-    lengths: tuple[int, ...] | None,
+    num_speculative_tokens: tuple[int, ...] | None,
     concurrency: tuple[int, ...] | None,
     method: str | None,
     simulate: bool,
@@ -48,8 +48,9 @@ def command(
     from draftcast.render.choose import shown_draft_length
     from simulator.curves import between, curves
 
-    deployment, draws = request.load(method), _Draws(num_draws=request.num_draws, seed=request.seed)
-    choice = api.choose(deployment, num_speculative_tokens=lengths, concurrency=concurrency, **draws)
+    deployment = request.load(method, needs_method=True)
+    draws = _Draws(num_draws=request.num_draws, seed=request.seed)
+    choice = api.choose(deployment, num_speculative_tokens=num_speculative_tokens, concurrency=concurrency, **draws)
     result = choice.to_dict()
     shown, loads = shown_draft_length(result), between(result["inputs"]["concurrency"])
     result["curves"] = curves(deployment, num_speculative_tokens=shown, concurrency=loads, **draws)

@@ -9,6 +9,7 @@ import click
 
 from draftcast.manual import Command
 from draftcast.options import Request, deployment_options, method_option
+from draftcast.output import show_notes
 from draftcast.signals import sigterm_as_ctrl_c
 
 if TYPE_CHECKING:
@@ -53,13 +54,11 @@ def _site(request: Request, method: str | None, host: str) -> Site:
     from draftcast.serve.answer import Answers
     from draftcast.serve.site import Site, own_names
     from draftcast.serve.source import Source
-    from draftcast.text import one_line
 
     source = Source(request, method)
-    for note in dict.fromkeys(source.base.notes):
-        click.echo(f"note: {one_line(note)}", err=True)
+    show_notes(source.base.notes)
     inputs = {"deployment": source.base.to_dict()}
-    return Site(Answers(source), method, own_names(host), subject_of({"inputs": inputs}))
+    return Site(Answers(source), source.method, own_names(host), subject_of({"inputs": inputs}))
 
 
 def _open(url: str) -> None:

@@ -10,6 +10,7 @@ import click
 
 from draftcast.manual import Command
 from draftcast.options import MIN_DRAWS, IntList, Request, json_option, method_option
+from draftcast.output import show_notes
 from draftcast.signals import sigterm_as_ctrl_c
 from hwmodel.errors import InputError
 
@@ -138,8 +139,7 @@ def _watch(watch: Watch, figures: Figures, listening: str | None, options: dict[
         waiting = watch.start()
         if listening:
             click.echo(f"note: figures for Prometheus at {listening}/metrics", err=True)
-        for note in dict.fromkeys(watch.deployment.notes if watch.deployment is not None else ()):
-            click.echo(f"note: {note}", err=True)
+        show_notes(watch.deployment.notes if watch.deployment is not None else ())
         if table is not None:
             table.start(server_line(plan.target.url, watch.facts), waiting, plan.interval_s, plan.rule)
         watch.run(options["count"], lambda record: _emit(record, watch, figures, table))

@@ -5,6 +5,7 @@ from typing import Any
 
 from draftcast.render.numbers import UNDEFINED, counted, milliseconds, share, significant
 from draftcast.render.page import Page
+from hwmodel.percent import percent
 
 _TOLD = 0.9  # spread left of the prior's below which a parameter is worth a row
 _MOVED = 0.5  # prior standard deviations
@@ -113,9 +114,9 @@ def _residuals(residuals: Sequence[Mapping[str, Any]], page: Page) -> None:
             _of_what(row),
             _amount(row["quantity"], row["measured"]),
             _amount(row["quantity"], row["predicted"]),
-            f"{row['error']:+.1%}",
+            percent(row["error"], 1, signed=True),
             f"{row['standardised']:+.1f}",
-            UNDEFINED if row["left_out_error"] is None else f"{row['left_out_error']:+.1%}",
+            UNDEFINED if row["left_out_error"] is None else percent(row["left_out_error"], 1, signed=True),
             "" if row["weight"] >= 1 else share(row["weight"]),
         )
         for row in shown
@@ -199,4 +200,4 @@ def _setting(value: Any) -> str:
 
 def _percent(value: float) -> str:
     """A spread with one decimal: 9.8 %."""
-    return f"{100 * value:.1f} %"
+    return percent(value, 1)

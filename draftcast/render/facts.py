@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from draftcast.render.numbers import duration, factor, interval, probability, share, significant, whole
+from simulator.results import NO_ROOM
 
 Fact = tuple[str, str]
 
@@ -24,7 +25,7 @@ def _choose(result: Mapping[str, Any]) -> Iterator[Fact]:
     yield f"Speedup, k = {k or best}", factor(recommendation["gain"]["p50"])
     yield "90 % interval", interval(recommendation["gain"])
     yield "P(better)", probability(recommendation["probability_better"])
-    if (result.get("memory") or {}).get("limited_by_baseline") == "does_not_fit":
+    if (result.get("memory") or {}).get("limited_by_baseline") == NO_ROOM:
         yield "Memory", "does not fit"
     elif restart.get("outage_s") is not None:
         payback_s = (restart.get("payback_s") or {}).get("p50")

@@ -26,7 +26,7 @@ def render(result: Mapping[str, Any], page: Page) -> None:
     page.headline(f"{counted(total, 'prediction')} in {result['ledger']}{left}.")
     for system, group in _by_system(rows).items():
         page.heading(system)
-        page.table(("recorded, UTC", "id", "by", "method", "k", "at", "speedup", "90 %", "outcome"), group, num_texts=4)
+        page.table(("day (UTC)", "id", "method", "k", "at", "speedup", "90 %", "outcome"), group, num_texts=3)
     record(result["summary"], page)
 
 
@@ -41,9 +41,8 @@ def _by_system(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[list[str]]]:
 def _row(row: Mapping[str, Any]) -> list[str]:
     speedup = banded(row.get("speedup"))
     return [
-        moment(row.get("recorded")),
+        moment(row.get("recorded"))[: len("2026-01-31")],  # the minute is in `ledger show`
         str(row.get("prediction_id"))[:_ID_DIGITS],
-        cut(row.get("command"), _SHORT_CHARS),
         cut(row.get("method"), _SHORT_CHARS),
         str(row.get("num_speculative_tokens", UNDEFINED))[:_ID_DIGITS],
         _loads(row.get("concurrency")),

@@ -5,6 +5,7 @@ from typing import Any
 
 from draftcast.render.numbers import UNDEFINED, counted, duration, milliseconds, share, significant, whole
 from draftcast.render.page import Page
+from hwmodel.percent import percent
 
 COLUMNS = ("concurrency", "requests", "TPOT ms", "+-", "step ms", "tok/step", "tok/s", "TTFT ms")
 PASSIVE_COLUMNS = ("concurrency", "time", "tokens", "TPOT ms", "step ms", "tok/step", "TTFT ms")
@@ -110,7 +111,7 @@ def _agreement(cell: Mapping[str, Any]) -> str | None:
             parts.append(f"{whole(check['client'])} {sign} {whole(check['server'])} {name}")
     tpot = checks.get("tpot_s")
     if tpot and tpot["client"] and tpot["server"]:
-        parts.append(f"TPOT {tpot['client'] / tpot['server'] - 1:+.1%}")
+        parts.append(f"TPOT {percent(tpot['client'] / tpot['server'] - 1, 1, signed=True)}")
     return f"concurrency {cell['concurrency']}: {', '.join(parts)}" if parts else None
 
 

@@ -3,13 +3,12 @@
 import math
 from collections.abc import Mapping
 
+from hwmodel import percent
 from hwmodel.units import GB, HOUR, KB, MB, MINUTE, MS, US
 
 UNDEFINED = "-"
 DIGITS = 3  # significant; parameters are known to a few percent at best
 DAY = 24 * HOUR
-# A share of a few thousand draws says nothing below one percent.
-SMALLEST_SHARE, LARGEST_SHARE = 0.01, 0.99
 # (at least this long, divided by, called), longest first.
 DURATIONS = ((2 * DAY, DAY, "days"), (2 * HOUR, HOUR, "h"), (2 * MINUTE, MINUTE, "min"), (1.0, 1.0, "s"))
 
@@ -60,7 +59,7 @@ def share(value: float | None) -> str:
     """
     if value is None:
         return UNDEFINED
-    return f"{round(100 * value)} %" if abs(value) >= SMALLEST_SHARE else f"{significant(100 * value, 1)} %"
+    return percent.percent(value) if abs(value) >= percent.SMALLEST_SHARE else f"{significant(100 * value, 1)} %"
 
 
 def probability(value: float | None) -> str:
@@ -71,9 +70,7 @@ def probability(value: float | None) -> str:
     """
     if value is None:
         return UNDEFINED
-    if value < SMALLEST_SHARE:
-        return "< 1 %"
-    return "> 99 %" if value > LARGEST_SHARE else f"{round(100 * value)} %"
+    return percent.probability(value)
 
 
 def factor(value: float | None) -> str:

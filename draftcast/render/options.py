@@ -5,6 +5,7 @@ from typing import Any
 
 from draftcast.render.numbers import UNDEFINED, duration, factor, interval, probability, significant
 from draftcast.render.page import Page
+from draftcast.render.phrases import joined
 
 COLUMNS_PER_TABLE = 5  # loads side by side in 80 columns
 NAME_WIDTH = 38
@@ -30,7 +31,7 @@ def render(result: Mapping[str, Any], page: Page) -> None:
     _times(options, page)
     page.bullets(_left_out([o for o in result["options"] if o not in options]))
     page.section("What each takes", list(_needs(options)))
-    changes = [f"{i}: {'; '.join(o['notes'][:MAX_NOTES])}" for i, o in enumerate(options, 1) if o["notes"]]
+    changes = [f"{i}: {joined(o['notes'][:MAX_NOTES])}" for i, o in enumerate(options, 1) if o["notes"]]
     page.section("What changes in the engine", changes)
     page.section("Risk to the output", list(_risks(options)))
     experiment = result["next_experiment"]

@@ -4,7 +4,6 @@ Markup, emoji codes and highlighting are off, so a model's name is printed as it
 """
 
 import os
-import textwrap
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
@@ -13,10 +12,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from draftcast.text import one_line
+from draftcast.text import MAX_TEXT_WIDTH, MIN_WIDTH, one_line, wrapped
 
-MAX_TEXT_WIDTH = 100  # longer lines of prose are hard to read
-MIN_WIDTH = 80  # below it tables would lose digits: a narrow terminal breaks their lines instead
 CELL_PADDING = (0, 1)
 
 
@@ -101,9 +98,7 @@ class Page:
 
     def _wrap(self, text: str, first: str = "", rest: str = "") -> str:
         width = min(self.console.width, MAX_TEXT_WIDTH)
-        return textwrap.fill(
-            one_line(text), width, initial_indent=first, subsequent_indent=rest, break_on_hyphens=False
-        )
+        return wrapped(text, width, first, rest)
 
     def _print(self, text: str, style: str = "") -> None:
         self.console.print(Text(text, style=style), soft_wrap=True)

@@ -1,6 +1,6 @@
 """Sentences that more than one command prints."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from draftcast.render.numbers import counted, duration, factor, interval, probability, storage, whole
@@ -72,6 +72,15 @@ def sentences(value: str | Sequence[str] | None) -> list[str]:
     if not value:
         return []
     return [value] if isinstance(value, str) else list(value)
+
+
+def joined(remarks: Iterable[str]) -> str:
+    """Several remarks in one line, whether or not each ends as a sentence does.
+
+    >>> joined(["It gains.", "full graphs"]), joined([])
+    ('It gains; full graphs', '')
+    """
+    return "; ".join(remark.rstrip(". ") for remark in remarks)
 
 
 def closing(result: Mapping[str, Any], page: Page) -> None:

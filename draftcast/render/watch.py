@@ -4,6 +4,7 @@ from datetime import datetime
 
 from draftcast.render.numbers import UNDEFINED, counted, factor, interval, milliseconds, probability, significant
 from draftcast.render.page import Page
+from hwmodel.percent import percent
 from validate.client.server_facts import ServerFacts
 from validate.watch.advice import Advice
 from validate.watch.record import Record
@@ -29,7 +30,8 @@ class WatchTable:
         self._page.headline(f"Watching {server}.")
         self._page.text(
             f"A look every {every_s:g} s. Another draft length is announced when it is better with P of at least "
-            f"{rule.min_probability:.0%}, by at least {rule.min_gain:.0%}, in {counted(rule.persist, 'interval')} "
+            f"{percent(rule.min_probability)}, by at least {percent(rule.min_gain)}, in"
+            f" {counted(rule.persist, 'interval')} "
             "with traffic one after the other. Ctrl-C ends."
         )
         if waiting:

@@ -5,10 +5,11 @@ from typing import Any
 
 from draftcast.render.numbers import UNDEFINED, counted, factor, interval, milliseconds, probability
 from draftcast.render.page import Page
+from hwmodel.percent import percent
+from simulator.results import both_fit, lacks_memory
 
 # Short heads leave room for the keys; the headline says them in full.
 NOTABLE_SHARE = 0.1  # of the step: a difference that explains something
-ARMS = ("baseline", "speculative")
 FIGURES = ("speedup", "90 %", "faster", "ms", "drafts")
 
 
@@ -33,7 +34,7 @@ def render(result: Mapping[str, Any], page: Page) -> None:
 def _answer(rows: Sequence[Mapping[str, Any]], keys: Sequence[str]) -> str:
     """The largest speedup among the combinations that can run, and where it is."""
     what = f"{counted(len(rows), 'combination')} of {', '.join(keys)}"
-    known = [row for row in rows if _has_figures(row) and not any(_lacks_memory(row[arm]) for arm in ARMS)]
+    known = [row for row in rows if _has_figures(row) and both_fit(row)]
     known = [row for row in known if row["speedup"].get("p50") is not None]
     if not known:
         return f"{what}: none of them has a speedup."
@@ -47,8 +48,8 @@ def _figures(row: Mapping[str, Any]) -> list[str]:
     if not _has_figures(row):
         return [UNDEFINED] * len(FIGURES)
     arms = [row["baseline"], row["speculative"]]
-    times = [UNDEFINED if _lacks_memory(arm) else milliseconds(arm["tpot_s"]) for arm in arms]
-    if any(_lacks_memory(arm) for arm in arms):
+    times = [UNDEFINED if lacks_memory(arm) else milliseconds(arm["tpot_s"]) for arm in arms]
+    if not both_fit(row):
         # Its figures assume that it did fit: beside those that do, they would be read as an answer.
         return ["does not fit", UNDEFINED, UNDEFINED, *times]
     return [factor(row["speedup"].get("p50")), interval(row["speedup"]), probability(row["probability_faster"]), *times]
@@ -60,15 +61,11 @@ def _allreduce_shares(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     shares = {name: arm.get("parts_s", {}).get("allreduce", 0.0) / arm["step_s"] for name, arm in arms.items()}
     if not shares or max(shares.values()) - min(shares.values()) < NOTABLE_SHARE:
         return []
-    return [f"{name}: {share:.0%}" for name, share in shares.items()]
+    return [f"{name}: {percent(share)}" for name, share in shares.items()]
 
 
 def _has_figures(row: Mapping[str, Any]) -> bool:
     return not row.get("error") and not row.get("failed_reason")
-
-
-def _lacks_memory(arm: Mapping[str, Any]) -> bool:
-    return arm.get("limited_by") == "does_not_fit"
 
 
 def _named(vary: Mapping[str, Any]) -> str:

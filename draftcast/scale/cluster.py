@@ -12,6 +12,7 @@ import click
 from draftcast.scale.chunks import chunks
 from draftcast.scale.drive import LostError, drive
 from hwmodel.errors import InputError
+from hwmodel.extras import missing_extra
 from simulator.deployment.keys import short
 from simulator.sweeps import Outcome, Swept, Tell
 
@@ -45,9 +46,7 @@ class _Link:
         try:
             import distributed
         except ImportError as error:
-            raise InputError(
-                "--dask: the package distributed is not installed; allowed: pip install 'draftcast[dask]'"
-            ) from error
+            raise missing_extra("dask", "--dask", "--jobs on this machine alone") from error
         self.died: tuple[type[BaseException], ...] = (distributed.KilledWorker,)
         self._lost_since: float | None = None
         self._said = False

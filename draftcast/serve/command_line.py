@@ -3,16 +3,18 @@
 import shlex
 from collections.abc import Sequence
 
-from draftcast.options import DEFAULT_DRAWS, DEFAULT_SEED, Request
+from draftcast.options import DEFAULT_SEED, Request
 from draftcast.serve.state import State
 from draftcast.text import one_line
+from simulator.defaults import DEFAULT_DRAWS
 from validate.launch.redaction import redact_argv, redact_text
 
 
 def commands(request: Request, method: str | None, state: State) -> tuple[str, str]:
     """`draftcast choose ...` and `draftcast predict ...` for this state; credentials in a launch text are hidden."""
     load = [] if state.load is None else ["-c", str(state.load)]
-    words = [_source(request.source), *(shlex.quote(word) for word in (*_options(request, method), *state.arguments()))]
+    source = [_source(request.source)] if request.source else []
+    words = [*source, *(shlex.quote(word) for word in (*_options(request, method), *state.arguments()))]
     return (
         one_line(" ".join(["draftcast choose", *words])),
         one_line(" ".join(["draftcast predict", *words, *load])),

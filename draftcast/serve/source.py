@@ -10,7 +10,7 @@ from simulator.deployment import Deployment, read_tables
 from simulator.deployment.load import with_profile
 from simulator.profile import read_profile
 
-_VERSION = "engine.version"
+_VERSION, _METHOD = "engine.version", "speculation.method"
 _MAX_VERSIONS = 16  # a launch is read anew for an engine version that it was not read for
 
 
@@ -20,12 +20,13 @@ class Source:
     def __init__(self, request: Request, method: str | None) -> None:
         """Reads it all; `InputError` as the commands have it."""
         self.request = request
-        self.overrides = (*request.named_overrides(method), *request.overrides)
+        expanded, self.overrides = request.expanded(method, needs_method=True)
+        own_method = stated(request.overrides, _METHOD)
+        self.method = method or (None if own_method else stated(self.overrides, _METHOD))
         version = stated(self.overrides, _VERSION)
-        expanded = expand(request.source, request.launch, version)
         self._profile = None if request.profile is None else read_profile(request.profile)
         self.base = self._with_profile(request.checked(expanded, self.overrides))
-        self._is_file = expanded.tables is None
+        self._is_fixed = expanded.tables is None or expanded.kind == "names"  # no launch to read for another version
         self._expanded = {version: self._kept(expanded)}
         self._lock = Lock()
 
@@ -44,7 +45,7 @@ class Source:
     def _for_version(self, version: str | None) -> Expanded:
         """The tables; a launch may say something else to another version of its engine."""
         with self._lock:
-            if self._is_file:
+            if self._is_fixed:
                 return next(iter(self._expanded.values()))
             if version not in self._expanded:
                 first = next(iter(self._expanded.values()))

@@ -1,10 +1,10 @@
 """The vocabulary of the deployment file, read off the tables: for `draftcast list keys`, errors and `--set`."""
 
-import difflib
 from collections.abc import Iterator, Mapping
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
+from hwmodel.names import nearest, vocabulary
 from hwmodel.records import dataclass
 from simulator.deployment.schema import FieldInfo, Table
 from simulator.deployment.tables import TABLES
@@ -24,7 +24,7 @@ _UNITS = {
 }
 _WORDS: dict[object, str] = {int: "integer", float: "number", str: "text", bool: "true or false"}
 _NO_UNIT = ("speculation.prompt_lookup_min", "engine.max_num_batched_tokens")  # `_min` is no time in the first
-_SHOWN_NAMES = 40
+_ALIKE = 0.6
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +76,11 @@ def unknown_key(path: list[str]) -> str:
         table, names = "", [*TABLES, PARAMETERS]
     place = f"keys of [{table}]" if table else "tables"
     keys = [key for key, _ in _walk()]
-    nearest = [key for key in keys if key.rpartition(".")[2] == path[-1] and len(path) == 1]
-    nearest = nearest or difflib.get_close_matches(".".join(path), keys + names, n=1)
-    hint = f" (nearest: '{nearest[0]}')" if nearest else ""
-    return f"unknown key '{short('.'.join(path))}'{hint}; known {place}: {', '.join(names[:_SHOWN_NAMES])}"
+    near = [key for key in keys if key.rpartition(".")[2] == path[-1] and len(path) == 1]
+    near = near or nearest(".".join(path), keys + names, most=1, likeness=_ALIKE)
+    hint = f" (nearest: '{near[0]}')" if near else ""
+    listed = vocabulary(place, names, "list keys")
+    return f"unknown key '{short('.'.join(path))}'{hint}; {listed}"
 
 
 def allowed(field: FieldInfo) -> str:

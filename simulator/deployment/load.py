@@ -154,7 +154,7 @@ def _read_text(path: str | Path) -> str:
     except IsADirectoryError:
         raise InputError(f"{shown}: is a directory, {_ALLOWED}") from None
     except FileNotFoundError:
-        raise InputError(f"{shown}: no such file, {_ALLOWED}") from None
+        raise InputError(f"{shown}: no such file{_of_a_clone(path)}, {_ALLOWED}") from None
     except (OSError, ValueError) as problem:
         reason = getattr(problem, "strerror", None) or problem
         raise InputError(f"{shown}: cannot be read: {reason}, allowed: a deployment file (TOML)") from None
@@ -167,6 +167,13 @@ def _read_text(path: str | Path) -> str:
         raise InputError(
             f"{shown}: not UTF-8 text{other} (byte {problem.start}), allowed: TOML in UTF-8: save it as such"
         ) from None
+
+
+def _of_a_clone(path: str | Path) -> str:
+    """Where the examples are, for a path that was copied from the documentation."""
+    return (
+        " (the examples are in a clone, not in an installed draftcast)" if Path(path).parts[:1] == ("examples",) else ""
+    )
 
 
 def resolve_paths(tables: Any, folder: str) -> None:

@@ -68,6 +68,7 @@ def lay_over(tables: Tables, overrides: Sequence[str]) -> tuple[Tables, tuple[st
             notes += drop_own_keys(tables, item.value)
         elif item.path[:-1] == ["speculation", "acceptance"] and not item.clears:
             _drop_other_forms(tables, item.path[-1])
+            notes += _drop_other_head(tables, item)
         elif item.path == ["speculation", "draft_model"]:
             drop_launched_drafter(tables)
         elif item.path == ["workload", "concurrency"]:
@@ -76,6 +77,12 @@ def lay_over(tables: Tables, overrides: Sequence[str]) -> tuple[Tables, tuple[st
     for item in parsed:
         _set(tables, item)
     return tables, notes
+
+
+def check_keys(overrides: Sequence[str]) -> None:
+    """`InputError` for a text that is no KEY=VALUE, or whose key is none of a deployment's."""
+    for text in overrides:
+        _parse(text)
 
 
 def _drop_other_link(tables: Tables, parsed: Sequence[_Override]) -> tuple[str, ...]:
@@ -111,6 +118,23 @@ def drop_launched_drafter(tables: Tables) -> None:
     launch_config = _table(tables, ["speculation"]).get("launch_config")
     if isinstance(launch_config, dict):
         launch_config.pop("model", None)
+
+
+def _drop_other_head(tables: Tables, item: _Override) -> tuple[str, ...]:
+    """Takes the launch's drafter out of `tables` where the override names another published head; a note on it."""
+    if item.path[-1] != "published":
+        return ()
+    config, stated = _table(tables, ["speculation"]).get("launch_config"), str(item.value)
+    launched = config.get("model") if isinstance(config, dict) else None
+    if not isinstance(launched, str) or "/" not in stated or _last(launched) == _last(stated):
+        return ()
+    drop_launched_drafter(tables)
+    return (f"the drafter is {short(stated)} as stated, not {short(launched)} as in the launch",)
+
+
+def _last(name: str) -> str:
+    """The name of a repository or folder without its owner: a local copy keeps it."""
+    return name.rstrip("/").rsplit("/", 1)[-1].lower()
 
 
 def _drop_other_forms(tables: Tables, key: str) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from hwmodel.errors import InputError
+from hwmodel.percent import percent, probability
 from simulator.acceptance_replay import read_replay
 from simulator.answers import checked_concurrency, prediction_identity, recorded_inputs
 from simulator.deployment import Deployment
@@ -18,7 +19,6 @@ from simulator.options.situation import Situation
 DEFAULT_DRAWS = 1000
 _BEYOND_A_RESTART = {"hardware", "training", "money", "tuning"}
 _NOT_THE_SAME = {"unknown", "lossy"}
-_SURE = 0.99  # draws cannot tell more
 _NOTHING_FITS = "Nothing that a restart reaches makes it fit and surely faster"
 _WORTH = 1.01  # a median gain below it is nothing that a measurement would confirm
 
@@ -188,7 +188,8 @@ def recommend(options: Sequence[Option], min_probability: float, *, fits: bool =
         text = _nothing(reach, min_probability) if fits else _NOTHING_FITS
         return Recommendation(f"{text}.{tail}", None, "none", 0, (), name)
     option, best = first
-    text = f"Best step that a restart reaches: {_named(option, best)}, P(faster) {_chance(best)}.{tail}"
+    odds = f"P(faster) {probability(best.probability_faster)}"
+    text = f"Best step that a restart reaches: {_named(option, best)}, {odds}.{tail}"
     return Recommendation(text, option.name, best.method, best.num_speculative_tokens, best.changes, name)
 
 
@@ -206,13 +207,8 @@ def _nothing(reach: Sequence[Option], min_probability: float) -> str:
     nearest = next((option for option in reach if _worth(option)), None)
     if nearest is None:
         return text
-    named = _named(nearest, nearest.best)
-    return f"{text} with {min_probability:.0%}; the nearest is {named}, P(faster) {_chance(nearest.best)}"
-
-
-def _chance(figures: Option | NextBest) -> str:
-    chance = figures.probability_faster
-    return f"over {_SURE:.0%}" if chance > _SURE else f"{chance:.0%}"
+    named, odds = _named(nearest, nearest.best), probability(nearest.best.probability_faster)
+    return f"{text} with {percent(min_probability)}; the nearest is {named}, P(faster) {odds}"
 
 
 def _worth(option: Option) -> bool:

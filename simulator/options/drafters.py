@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 
 from hwmodel.models import load_model, model_names
+from hwmodel.percent import percent
 from hwmodel.specs import ModelShape
 from hwmodel.units import GB
 from simulator.closed_form import memory_plan
@@ -61,7 +62,7 @@ def acceptance_sentence(outcome: Outcome, name: str, k: int) -> str:
     drawn = outcome.study.acceptance
     own = drawn.for_length(k)
     length, share = 1.0 + float(own.median_survival[0, :k].sum()), own.median_draft_probability
-    often = "" if share >= 1.0 else f", a draft on {share:.0%} of the steps"
+    often = "" if share >= 1.0 else f", a draft on {percent(share)} of the steps"
     basis = drawn.basis or ("prior by method and kind of text" if drawn.is_prior else drawn.source)
     return f"{name}: {length:.2f} tokens per draft at k={k}{often} ({basis})"
 
@@ -76,7 +77,7 @@ def memory_needs(outcome: Outcome) -> Iterator[Need]:
         share = 1.0 - after / before if before > 0 else 0.0
         yield Need(
             "memory",
-            f"{held / GB:.2f} GB on each GPU and {share:.0%} of the KV cache",
+            f"{held / GB:.2f} GB on each GPU and {percent(share)} of the KV cache",
             {"bytes_per_gpu": held, "kv_cache_share": share},
         )
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from hwmodel.errors import DraftcastError
+from hwmodel.percent import percent
 from simulator.adaptive import Judged, judged_controls
 from simulator.comparison import Comparison, compare_lengths
 from simulator.controllers import ADAPTIVE, BOUND, SCHEDULE, Control, static
@@ -72,7 +73,7 @@ def _option(situation: Situation, drafter: Option, comparison: Comparison, judge
         notes=(
             *drafter.notes,
             *([judged.flag] if judged.flag else []),
-            f"the most that any controller could add to one length is {room - 1.0:.0%}",
+            f"the most that any controller could add to one length is {percent(room - 1.0)}",
         ),
     )
 

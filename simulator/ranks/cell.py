@@ -8,6 +8,7 @@ import numpy as np
 from hwmodel.drafters import draft_time_s
 from hwmodel.engine.graphs import graph_limit_tokens, padded_tokens
 from hwmodel.parameters import Parameters
+from hwmodel.percent import percent
 from hwmodel.step import STEP_PARTS, Batch, StepMode, decode_batch, engine_parts
 from simulator.closed_form import DCP_DRAFT_PASS_S, capacity
 from simulator.study import Study
@@ -105,7 +106,8 @@ def left_out(study: Study, cell: StepCell) -> list[str]:
     if cell.num_speculative_tokens:
         factor = factor * study.point_residual.drafted_factor()
     return [
-        f"the profile's measurements say {number(factor) - 1.0:+.1%} for steps of {cell.tokens} rows; this simulation"
+        f"the profile's measurements say {percent(number(factor) - 1.0, 1, signed=True)} for steps of"
+        f" {cell.tokens} rows; this simulation"
         " has only the parts that the model knows"
     ]
 

@@ -13,6 +13,7 @@ import simpy
 from hwmodel.errors import InputError
 from hwmodel.interconnects import NVLINK_CLASSES
 from simulator.answers import checked_concurrency, draft_length
+from simulator.defaults import DEFAULT_DRAWS
 from simulator.deployment import Deployment, with_method
 from simulator.files import check_outputs, read_text
 from simulator.ranks.cell import StepCell, number, step_cell
@@ -26,7 +27,7 @@ from simulator.ranks.report import RankStep
 from simulator.ranks.summary import StepResult, summarise
 from simulator.ranks.topology_graph import Box, box_from_topology, box_of_class
 from simulator.ranks.trace import StepTrace
-from simulator.study import DEFAULT_DRAWS, Study, build_study
+from simulator.study import Study, build_study
 from simulator.topology import classify, parse_topology
 
 MAX_RANKS = 32  # a step of 32 ranks takes some ten seconds

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from hwmodel.link_constants import protocol
+from hwmodel.percent import percent
 from hwmodel.units import GB, KIB, MS, US
 from simulator.ranks.reduce_plan import group_members
 from simulator.ranks.report import AllReduceReport
@@ -83,12 +84,12 @@ def _calibration(allreduce: AllReduceReport) -> list[str]:
 def _share(growth: Sequence[dict[str, Any]]) -> str:
     first, last = growth[0], growth[-1]
     text = (
-        f"Its share of the step is {first['allreduce_share']:.0%} with {first['rows']:.0f} rows"
+        f"Its share of the step is {percent(first['allreduce_share'])} with {first['rows']:.0f} rows"
         f" ({first['allreduce_s'] / US:.0f} us each, step {first['step_s'] / MS:.1f} ms)"
     )
     if last is first:
         return text + "."
     return (
-        f"{text} and {last['allreduce_share']:.0%} with {last['rows']:.0f}"
+        f"{text} and {percent(last['allreduce_share'])} with {last['rows']:.0f}"
         f" ({last['allreduce_s'] / US:.0f} us each, step {last['step_s'] / MS:.1f} ms)."
     )

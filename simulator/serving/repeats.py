@@ -7,6 +7,7 @@ from typing import Literal
 import numpy as np
 
 from hwmodel.units import MS
+from simulator.defaults import DEFAULT_DRAWS
 from simulator.deployment import Deployment
 from simulator.results import JsonObject
 from simulator.serving.arms import Load, run_arm
@@ -16,7 +17,7 @@ from simulator.serving.recorded_steps import read_recorded_steps
 from simulator.serving.report import ArmReport, mean_tpot_ratio
 from simulator.serving.task import Task, choose_policy
 from simulator.serving.workload import parse_arrivals
-from simulator.study import DEFAULT_DRAWS, build_study
+from simulator.study import build_study
 from simulator.summary import quantiles
 from simulator.sweeps import Outcome
 

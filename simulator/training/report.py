@@ -10,9 +10,10 @@ from hwmodel.errors import DraftcastError, InputError
 from hwmodel.gpus import load_gpu
 from simulator.answers import prediction_identity, recorded_inputs
 from simulator.closed_form import capacity, memory_plan
+from simulator.defaults import DEFAULT_DRAWS
 from simulator.deployment import Deployment
 from simulator.options.situation import Situation
-from simulator.study import DEFAULT_DRAWS, Study
+from simulator.study import Study
 from simulator.training import verdict
 from simulator.training.facts import Recipe, recipe
 from simulator.training.head import METHOD

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from hwmodel.percent import probability
 from hwmodel.units import HOUR, MINUTE
 from simulator.decision import payback_rate, relative_traffic
 from simulator.deployment.speculation import LOOKUP_METHODS
@@ -119,7 +120,7 @@ def _paid(owed_s: Array, rate: Array) -> Payback:
     if figures["p50"] is None:
         reason = "no gain is expected, so it is never paid back"
     elif figures["p95"] is None:
-        reason = f"never paid back where it turns out slower (probability {never:.0%})"
+        reason = f"never paid back where it turns out slower (probability {probability(never)})"
     return Payback({name: figures[name] for name in ("p05", "p50", "p95")}, reason)
 
 

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from hwmodel.percent import percent, probability
 from hwmodel.units import GB, HOUR
 from simulator.deployment.tables import Costs
 from simulator.summary import share_above
@@ -52,7 +53,7 @@ def sentence(found: Findings) -> str:
     if _median(found.trained) <= 1.0:
         return (
             f"Do not train a head for this traffic: it is expected at {_shown(found.trained)},"
-            f" P(faster) {share_above(found.trained.speedup, 1.0):.0%}."
+            f" P(faster) {probability(share_above(found.trained.speedup, 1.0))}."
         )
     other = "the head that you have" if best is not None and best.in_use else "the best download"
     instead = f", {other} at {_shown(best)}" if best else "; no published head fits"
@@ -79,7 +80,7 @@ def reasons(found: Findings) -> Iterator[str]:
     shares = {name: float(np.median(each)) for name, each in found.here.seconds.items()}
     largest = max(shares, key=lambda name: shares[name])
     yield (
-        f"Here {largest} takes most of it ({shares[largest] / total:.0%}): "
+        f"Here {largest} takes most of it ({percent(shares[largest] / total)}): "
         + (
             "answers that were logged anyway need not be written again."
             if largest == "regeneration"

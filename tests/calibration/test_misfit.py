@@ -121,7 +121,7 @@ def test_a_profiled_share_that_the_model_cannot_explain_is_named() -> None:
         "trace.json", concurrency=1.0, num_speculative_tokens=0, allreduce_share=0.97, relative_noise=0.001
     )
     text = said(fitted(*base, share))
-    assert "AllReduce takes 97% of the profiled step" in text
+    assert "AllReduce takes 97 % of the profiled step" in text
     assert "check the interconnect" in text
 
 

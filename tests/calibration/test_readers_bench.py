@@ -53,7 +53,7 @@ def test_the_shared_example_has_fewer_tokens_per_step_than_its_acceptance_length
     cell = read_evidence(["tests/data/measurements/bench_serve_result_example.json"]).cells[0]
     assert cell.tokens_per_step == pytest.approx(1.67, abs=0.01)  # not the 2.98 of a drafted step
     assert cell.draft_probability == pytest.approx(0.34, abs=0.005)
-    assert any("34% of the decode steps" in note for note in cell.notes)
+    assert any("34 % of the decode steps" in note for note in cell.notes)
     assert cell.prefill_share is None  # gaps of two kinds: their median is no plain step
 
 
@@ -70,7 +70,7 @@ def test_the_shared_example_has_fewer_tokens_per_step_than_its_acceptance_length
         ({"mean_tpot_ms": 0.0}, "no time per output token"),
         ({"mean_tpot_ms": math.nan}, "no time per output token"),
         ({"mean_tpot_ms": 1e-9}, "another unit?"),
-        ({"median_itl_ms": 4.0}, "60% of the time between tokens"),
+        ({"median_itl_ms": 4.0}, "60 % of the time between tokens"),
     ],
 )
 def test_what_did_not_run_as_asked_is_refused_with_the_reason(tmp_path, changes, words):

@@ -15,10 +15,10 @@ def test_a_benchmark_in_one_sentence():
     (sentence,) = describe(read_evidence([DATA / "measurements" / "bench_serve_result_example.json"]))
     for words in (
         "4 users, speculation with k = 5",
-        "TPOT 9.05 ms +/- 4.6%, step 15.06 ms, 1.66 tokens per step",
+        "TPOT 9.05 ms +/- 4.6 %, step 15.06 ms, 1.66 tokens per step",
         "24 requests of 512 + 256 tokens",
         "acceptance 0.604 0.465 0.376 0.297 0.240 by position over 1242 drafts",
-        "a draft on 34% of the decode steps only",
+        "a draft on 34 % of the decode steps only",
     ):
         assert words in sentence
 
@@ -35,7 +35,7 @@ def test_steps_and_profiles_have_sentences():
     )
     steps, profile = describe(evidence)
     assert steps == "log: 10 engine steps of 2 sizes, 1 of them without prefill; most often 16 tokens in 15 ms"
-    assert "allreduce 51.5%, moe 20.0%; GPU idle 25% of the profiled time" in profile
+    assert "allreduce 51.5 %, moe 20.0 %; GPU idle 25 % of the profiled time" in profile
 
 
 def test_refusals_and_notes_are_told_with_their_source(tmp_path):

@@ -180,7 +180,7 @@ def test_drafts_that_were_never_counted_are_told(tmp_path):
     cell = _read(tmp_path, _scrape(_counters(0, drafts=0)), _scrape(sparse)).cells[0]
     assert cell.draft_probability == pytest.approx(0.2)
     assert cell.tokens_per_step == pytest.approx(60 / 50)
-    assert any("a draft on 20% of the decode steps" in note for note in cell.notes)
+    assert any("a draft on 20 % of the decode steps" in note for note in cell.notes)
 
 
 def test_positions_and_total_are_one_number(tmp_path):

@@ -38,7 +38,7 @@ def test_runs_of_one_setting_become_one_cell_with_their_scatter(sweep):
     assert all(cell.tpot_s == pytest.approx(0.010) for cell in evidence.cells)
     assert all(cell.num_requests == 120 for cell in evidence.cells)
     assert all(cell.num_speculative_tokens == 0 for cell in evidence.cells)
-    assert any("mean of 3 runs that scatter by 2.0%" in note for note in evidence.cells[0].notes)
+    assert any("mean of 3 runs that scatter by 2.0 %" in note for note in evidence.cells[0].notes)
 
 
 def test_the_summary_alone_says_the_same(sweep):

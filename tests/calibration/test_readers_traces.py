@@ -177,7 +177,7 @@ def test_ranks_of_one_run_are_averaged_and_their_spread_is_told(tmp_path):
     assert len(evidence.cells) == 1
     assert evidence.cells[0].allreduce_share == pytest.approx(0.5)
     assert evidence.kernels[0].num_ranks == 2
-    assert any("from 40.0% to 60.0% by rank" in note for note in evidence.cells[0].notes)
+    assert any("from 40.0 % to 60.0 % by rank" in note for note in evidence.cells[0].notes)
 
 
 def test_two_files_of_one_rank_are_two_runs(tmp_path):

@@ -33,7 +33,7 @@ def test_loads_that_the_model_cannot_explain_widen_by_the_model_error() -> None:
     cells = measured_cells(box(), loads=(1, 8, 64), factor=lambda rows: 3.0 if rows == 8 else 1.0)
     reason = answer(box(), *cells).report["wider_reason"]
     assert "they show a model error of" in reason
-    assert "where 5% was assumed" in reason
+    assert "where 5 % was assumed" in reason
 
 
 def test_the_widths_in_the_sentence_are_those_of_the_predictions() -> None:

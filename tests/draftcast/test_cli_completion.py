@@ -56,7 +56,7 @@ def bash(line: str) -> list[str]:
     ("line", "offered"),
     [
         ("draftcast ch", ["choose"]),
-        ("draftcast list ", ["gpus", "models", "methods", "drafters", "interconnects", "keys"]),
+        ("draftcast list ", ["gpus", "models", "methods", "drafters", "interconnects", "keys", "parameters"]),
         ("draftcast ledger ", ["export", "list", "show"]),
         ("draftcast ledger export --format ", ["json", "csv"]),
         ("draftcast choose a.toml --gpu h10", ["h100-nvl", "h100-pcie", "h100-sxm"]),

@@ -29,6 +29,15 @@ def test_without_arguments_it_shows_the_reference_case(run: Run, reference_case:
     assert stated(result.stdout) == stated(reference_case.read_text(encoding="utf-8"))
 
 
+def test_keys_without_a_model_or_a_gpu_are_laid_over_the_reference_case(run: Run, reference_case: Path) -> None:
+    result = run("init", "--set", "restart.outage_min=5")
+    assert result.exit_code == 0
+    wanted = tomllib.loads(reference_case.read_text(encoding="utf-8"))
+    wanted["restart"]["outage_min"] = 5
+    assert stated(result.stdout) == wanted
+    assert "this is the reference case" in result.stderr
+
+
 def test_two_commands_lead_from_nothing_to_the_answer(run: Run, tmp_path: Path, reference_case: Path) -> None:
     path = tmp_path / "my deployment.toml"
     made = run("init", "-o", path)
@@ -107,9 +116,14 @@ def test_a_file_that_is_there_is_kept_unless_forced(run: Run, tmp_path: Path) ->
     [
         (("--gpu", "h200"), "--model NAME"),
         (("--model", "qwen3-8b-bf16"), "--gpu NAME"),
-        (("--set", "workload.kind=code"), "draftcast list models"),
+        (("--set", "foo.bar=1"), "unknown key 'foo.bar'"),
+        (("--gpu", "h200", "--set", "foo.bar=1"), "unknown key 'foo.bar'"),
+        (("--set", "hardware.num_gpus=4"), "--set engine.tensor_parallel_size=N"),
+        (("--num-gpus", "4"), "this is the reference case"),
+        (("--gpu", "h2000"), "did you mean 'h200'"),
+        (("--model", "qwen3-8b-bf17"), "did you mean 'qwen3-8b-bf16'"),
         ((LAUNCH,), "--gpu NAME"),
-        (("--gpu", "h200", "--model", "Qwen/Qwen3-32B-AWQ"), "did you mean 'qwen3-32b-bf16'?"),
+        (("--gpu", "h200", "--model", "Qwen/Qwen3-32B-AWQ"), "did you mean 'qwen3-32b-bf16'"),
         (("--gpu", "h100", "--model", "qwen3-8b-bf16"), "'h100-nvl' or 'h100-pcie' or 'h100-sxm'"),
         (("vllm serve a\nvllm serve b", "--gpu", "h200"), "--launch"),
         (("-o", "."), "cannot write"),
@@ -128,3 +142,22 @@ def test_json_holds_the_tables_and_the_text(run: Run) -> None:
     result = json.loads(run("init", "--json").stdout)
     assert stated(result["text"]) == result["deployment"]
     assert result["output"] is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "points"),
+    [
+        (("--model", "deepseek-v3-fp8", "--gpu", "h200", "--num-gpus", "8"), True),
+        (("--model", "deepseek-v3-fp8", "--gpu", "h200", "--num-gpus", "8", "--method", "mtp"), False),
+        (("--model", "qwen3-8b-bf16", "--gpu", "h200"), False),
+        (("vllm serve deepseek-ai/DeepSeek-V3 -tp 8", "--gpu", "h200"), True),
+    ],
+)
+def test_a_model_with_layers_of_its_own_that_draft_is_pointed_to_them(
+    run: Run, arguments: tuple[str, ...], points: bool
+) -> None:
+    made = run("init", *arguments)
+    assert ('method = "mtp" in' in made.stdout) is points
+    asked = run("choose", *arguments, "-k", "1", "-c", "1", *FEW)
+    assert asked.exit_code == 0
+    assert ("--method mtp asks about them" in " ".join(asked.stderr.split())) is points

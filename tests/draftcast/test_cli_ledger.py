@@ -89,7 +89,7 @@ def test_list_shows_what_was_predicted(run: Run, reference_case: Path, ledger: P
     run("predict", reference_case, *FAST)
     result = run("ledger", "list")
     assert "1 prediction in" in result.stdout
-    assert "predict  ngram" in result.stdout
+    assert "  ngram  " in result.stdout
     assert "kimi-k2.5-int4 on 8 x rtx-pro-6000-blackwell-server" in result.stdout
     assert "no prediction has been compared with a run yet" in result.stdout
     assert max(map(len, result.stdout.splitlines()[2:])) <= 80
@@ -198,3 +198,23 @@ def test_a_prediction_whose_reader_has_gone_is_on_file_all_the_same(
         process.stdout.close()
         assert process.wait() != 0
     assert entries(path) == 1
+
+
+def test_the_longest_row_of_the_list_stays_on_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    from draftcast.render.ledger import render
+    from draftcast.render.page import Page
+
+    band = {"p05": 0.81, "p50": 1.41, "p95": 2.71}
+    row = {
+        "recorded": "2026-01-31T12:00:07Z", "prediction_id": "860525ab0000", "command": "choose",
+        "method": "draft_model", "num_speculative_tokens": 12, "concurrency": [1, 4, 1024], "speedup": band,
+        "model": "m", "gpu": "g", "num_gpus": 8,
+        "outcome": {"cells_scored": 3, "cells_inside": 3, "measured_speedup": 1.31},
+    }  # fmt: skip
+    summary = {"predictions_scored": 0, "outcomes_not_blind": 0}
+    render({"rows": [row], "total": 1, "ledger": "l.sqlite", "summary": summary}, Page())
+    lines = capsys.readouterr().out.splitlines()
+    (shown,) = [line for line in lines if "860525ab" in line]
+    for text in ("2026-01-31", "draft_model", "1-1024", "1.41x", "0.81-2.71", "1.31x, 3/3 in"):
+        assert text in shown
+    assert max(map(len, (line.rstrip() for line in lines))) <= 80

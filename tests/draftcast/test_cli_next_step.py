@@ -1,3 +1,5 @@
+import json
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 
@@ -73,12 +75,100 @@ def test_what_is_no_deployment_is_answered_with_what_to_type(
     assert next_step in refusal(run, "choose", source)
 
 
-@pytest.mark.parametrize("command", ["choose", "predict", "options", "simulate", "whatif"])
-def test_without_a_deployment_it_says_what_one_is(run: Run, command: str) -> None:
-    result = run(command, "--gpu", "h200", "--model", "qwen3-8b-bf16")
+@pytest.mark.parametrize(
+    "command", [("choose",), ("predict",), ("options",), ("simulate",), ("whatif", "--vary", "hardware.gpu=h200")]
+)
+def test_without_a_deployment_it_says_what_one_is(run: Run, command: tuple[str, ...]) -> None:
+    result = run(*command, "--num-gpus", "2", "--set", "workload.kind=code")
     assert (result.exit_code, result.stdout) == (2, "")
     assert "Missing argument 'DEPLOYMENT'" in result.stderr
     assert "draftcast init -o FILE" in result.stderr
+    assert "--model NAME and --gpu NAME" in result.stderr
+
+
+NAMED = ("--model", "qwen3-8b-bf16", "--gpu", "h200")
+SHORT = {
+    "choose": ("-k", "2", "-c", "1", "--draws", "100"),
+    "predict": ("--draws", "100"),
+    "adaptive": ("-k", "2", "-c", "1", "--draws", "100"),
+    "simulate": ("--requests", "4",),
+    "whatif": ("--vary", "hardware.gpu=h200", "--draws", "100"),
+    "experiments": ("-k", "2", "-c", "1", "--draws", "100"),
+    "train-cost": ("-c", "1", "--draws", "100"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("command", SHORT)
+def test_a_model_and_a_gpu_do_as_the_file_that_init_writes_of_them(run: Run, tmp_path: Path, command: str) -> None:
+    path = tmp_path / "named.toml"
+    assert run("init", *NAMED, "-o", path).exit_code == 0
+    of_names = run(command, *NAMED, *SHORT[command], "--json")
+    of_file = run(command, path, *SHORT[command], "--json")
+    assert (of_names.exit_code, of_file.exit_code) == (0, 0)
+    answers = [json.loads(result.stdout) for result in (of_names, of_file)]
+    notes = [answer.pop("notes", []) for answer in answers]
+    assert answers[0] == answers[1]
+    new = [note for note in notes[0] if note not in notes[1]]
+    wanted = "`draftcast init --gpu h200 --model qwen3-8b-bf16 -o FILE`"
+    assert all(wanted in note for note in new)
+    assert wanted in " ".join(of_names.stderr.split())
+
+
+def test_the_init_that_is_named_writes_the_file_that_was_asked_about(run: Run, tmp_path: Path) -> None:
+    asked = (
+        *NAMED,
+        "--num-gpus",
+        "2",
+        "--set",
+        "workload.kind=code",
+        "--set",
+        "restart.outage_min=5",
+        "-k",
+        "2",
+        "-c",
+        "1",
+    )
+    notes = " ".join(run("choose", *asked, "--draws", "100").stderr.split())
+    words = shlex.split(notes.partition("`")[2].partition("`")[0])
+    path = tmp_path / "named.toml"
+    assert run(*words[1:-1], path).exit_code == 0
+    answers = [
+        json.loads(run("choose", *source, "--draws", "100", "--json").stdout)
+        for source in (asked, (path, "-k", "2", "-c", "1"))
+    ]
+    assert answers[0]["prediction_id"] == answers[1]["prediction_id"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--gpu", "h200"), "model.config: got nothing"),
+        (("--model", "qwen3-8b-bf16"), "hardware.gpu: got nothing"),
+        (("--model", "qwen3-8b-bf16", "--gpu", "h2000"), "did you mean 'h200'"),
+        (("--model", "qwen3-8b-bf17", "--gpu", "h200"), "did you mean 'qwen3-8b-bf16'"),
+        (("--gpu", "h200", "--set", "foo.bar=1"), "unknown key 'foo.bar'"),
+        ((*NAMED, "--launch", "one"), "--launch: got 'one'"),
+    ],
+)
+def test_names_that_describe_no_deployment_say_what_is_wrong_before_what_is_missing(
+    run: Run, arguments: tuple[str, ...], said: str
+) -> None:
+    for command in ("choose", "predict"):
+        assert said in refusal(run, command, *arguments)
+
+
+def test_a_launch_without_drafts_is_asked_about_the_method_that_needs_none_as_init_has_it(run: Run) -> None:
+    launch = ("vllm serve Qwen/Qwen3-8B", "--gpu", "h200", *SHORT["choose"], "--json")
+    asked, named = run("choose", *launch), run("choose", *launch, "--method", "ngram")
+    assert (asked.exit_code, named.exit_code) == (0, 0)
+    answers = [json.loads(result.stdout) for result in (asked, named)]
+    notes = [answer.pop("notes") for answer in answers]
+    (new,) = [note for note in notes[0] if note not in notes[1]]
+    assert answers[0] == answers[1]
+    assert "asked about ngram" in new
+    assert "draftcast options" in new
+    baseline = json.loads(run("predict", *launch[:3], "--draws", "100", "--json").stdout)
+    assert baseline["inputs"]["method"] == "none"
 
 
 @pytest.mark.parametrize("rest", [[], ["-tp", "8"]])
@@ -106,6 +196,10 @@ def test_a_word_for_true_is_not_taken_for_a_quoted_one(run: Run) -> None:
         ("NVIDIA A100-SXM4-80GB", "'a100-sxm-80gb'?"),
         ("NVIDIA RTX PRO 6000 Blackwell Server Edition", "'rtx-pro-6000-blackwell-server'?"),
         ("h201", "did you mean '"),
+        ("NVIDIA H200 NVL", "'h200'?"),
+        ("NVIDIA B300 SXM6 AC", "'b300'?"),
+        ("NVIDIA L40", "'l40s'?"),
+        ("AMD Instinct MI300X OAM", "'mi300x'?"),
     ],
 )
 @pytest.mark.usefixtures("folder")
@@ -114,10 +208,29 @@ def test_a_gpu_as_nvidia_smi_or_a_person_writes_it_is_answered_with_the_card(run
 
 
 @pytest.mark.usefixtures("folder")
-def test_a_gpu_unlike_any_card_gets_no_guess_but_all_names(run: Run) -> None:
+def test_a_gpu_unlike_any_card_gets_no_guess_but_where_all_names_are(run: Run) -> None:
     message = refusal(run, "choose", "fine.toml", "--gpu", "Tesla V999")
     assert "did you mean" not in message
-    assert "rtx-4090" in message
+    assert "`draftcast list gpus` has all " in message
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--gpu", "zzz"),
+        ("--model", "zzz"),
+        ("--method", "zzz"),
+        ("--set", "engine.zzz=1"),
+        ("--set", "zzz.a=1"),
+        ("--set", "parameters.zzz=1"),
+        ("--set", "hardware.interconnect=zzz"),
+        ("--set", "engine.kv_cache_dtype=zzz"),
+        ("--set", "speculation.acceptance={published='zzz'}"),
+    ],
+)
+@pytest.mark.usefixtures("folder")
+def test_no_vocabulary_is_printed_that_is_longer_than_a_few_lines(run: Run, arguments: tuple[str, ...]) -> None:
+    assert len(refusal(run, "choose", "fine.toml", *arguments)) < 280
 
 
 @pytest.mark.parametrize(
@@ -138,14 +251,12 @@ def test_a_launch_of_an_unknown_model_says_where_its_config_is(run: Run, model: 
 @pytest.mark.usefixtures("folder")
 def test_an_unknown_model_says_where_its_config_is_before_it_lists_the_cards(run: Run) -> None:
     message = refusal(run, "choose", "fine.toml", "--model", "Qwen/Qwen3-32B-AWQ")
-    assert message.index("did you mean 'qwen3-32b-bf16'") < message.index("config.json") < message.index("kimi-k2.5")
+    assert message.index("did you mean 'qwen3-32b-bf16'") < message.index("config.json") < message.index("list models")
 
 
 @pytest.mark.parametrize("model", ["Qwen/Qwen3-235B-A22B-Instruct-2507-FP8", "qwen3-235b-a22b-fp8"])
 @pytest.mark.usefixtures("folder")
 def test_a_repository_name_does_as_a_model(run: Run, model: str) -> None:
-    import json
-
     result = run("predict", "fine.toml", "--model", model, "--num-gpus", "8", "--set", "engine.tensor_parallel_size=8",
                  "-k", "3", "--draws", "200", "--json")  # fmt: skip
     assert result.exit_code == 0

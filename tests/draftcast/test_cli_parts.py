@@ -23,7 +23,7 @@ NCCL_TABLE = f"""# Using devices
 TOPOLOGIES = Path(__file__).parent.parent / "data" / "topo"
 
 
-@pytest.mark.parametrize("kind", ["gpus", "models", "methods", "interconnects", "keys"])
+@pytest.mark.parametrize("kind", ["gpus", "models", "methods", "interconnects", "keys", "parameters"])
 def test_every_list_has_items_in_both_forms(run: Run, kind: str) -> None:
     items = strict(run("list", kind, "--json").stdout)["items"]
     page = run("list", kind).stdout
@@ -32,7 +32,7 @@ def test_every_list_has_items_in_both_forms(run: Run, kind: str) -> None:
         assert item.get("name", item.get("key")) in page
 
 
-@pytest.mark.parametrize("kind", ["gpus", "models", "methods", "interconnects", "keys"])
+@pytest.mark.parametrize("kind", ["gpus", "models", "methods", "interconnects", "keys", "parameters"])
 def test_lists_fit_80_columns(run: Run, kind: str) -> None:
     assert max(map(len, run("list", kind).stdout.splitlines())) <= 80
 

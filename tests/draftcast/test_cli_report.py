@@ -163,6 +163,8 @@ def test_without_the_library_one_line_names_the_next_step(
     result = run("choose", small, "--report", tmp_path / "page.html")
     assert result.exit_code == 1
     assert "pip install 'draftcast[report]'" in result.stderr
+    assert "pipx inject draftcast vl-convert-python" in result.stderr
+    assert "uv tool install --force --with vl-convert-python" in result.stderr
     assert len(result.stderr.splitlines()) == 1
 
 

@@ -329,3 +329,38 @@ def test_no_color_means_no_escape_sequences_and_the_same_text(
     assert "\x1b[" in texts[0]
     assert "\x1b" not in texts[1]
     assert re.sub(r"\x1b\[[0-9;]*m", "", texts[0]) == texts[1]
+
+
+def test_remarks_are_joined_whether_or_not_they_end_as_sentences() -> None:
+    from draftcast.render.phrases import joined
+
+    assert joined(["It reads 8 experts.", "full graphs", "It gains. "]) == "It reads 8 experts; full graphs; It gains"
+
+
+@pytest.mark.parametrize(("columns", "width"), [("60", 80), ("80", 80), ("90", 90), ("200", 100)])
+def test_notes_are_wrapped_and_of_many_the_first_are_shown(
+    columns: str, width: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from draftcast.output import MOST_NOTES, show_notes
+
+    monkeypatch.setenv("COLUMNS", columns)
+    notes = [f"number {i} " + "word " * 40 for i in range(MOST_NOTES + 3)]
+    show_notes([*notes, notes[0]])
+    lines = capsys.readouterr().err.splitlines()
+    assert max(map(len, lines)) <= width
+    assert max(map(len, lines)) > width - 5
+    said = [line for line in lines if line.startswith("note: ")]
+    assert [line.split()[2] for line in said[:-1]] == [str(i) for i in range(MOST_NOTES)]
+    assert said[-1] == "note: 3 more, which --json has"
+    show_notes(notes[: MOST_NOTES + 1])
+    assert "more" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("width", range(12, 40))
+def test_no_line_ends_between_a_figure_and_its_percent_sign(width: int) -> None:
+    from draftcast.text import wrapped
+
+    text = "regret from 9.3 % to 0.13 % with P(faster) < 1 % here, > 99 % there and 12 tokens"
+    lines = wrapped(text, width).splitlines()
+    assert " ".join(lines) == text
+    assert not any(line.startswith("%") or line[-1] in "<>" for line in lines)

@@ -29,6 +29,7 @@ from served import asked, serving_page, site_of, written
 from draftcast.serve import answer as answers
 from draftcast.serve import site as site_module
 from draftcast.serve.answer import PREVIEW_DRAWS, Answers, Gone
+from draftcast.serve.command_line import commands
 from draftcast.serve.drawings import heat_rules
 from draftcast.serve.source import Source
 from draftcast.serve.state import State
@@ -193,7 +194,7 @@ def test_a_form_that_was_sent_is_led_to_the_address_of_its_state(url: str) -> No
         ("model.config=/etc/passwd", 400, "model.config: got '/etc/passwd', allowed on the page: "),
         ("engine.tensor_parallel_size=4", 422, "engine: TP 4 x PP 1 x DP 1 = 4 GPUs, allowed: hardware.num_gpus = 2"),
         ("hardware.num_gpus=many", 422, 'hardware.num_gpus: got "many", allowed: integer from 1 to 16384'),
-        ("set=parameters.nothing%3D1", 422, "no model parameter 'nothing'; known: "),
+        ("set=parameters.nothing%3D1", 422, "no model parameter 'nothing'; `draftcast list parameters` has all"),
         ("%3Cscript%3E=1", 400, "the address: got '<script>', allowed: "),
     ],
 )
@@ -336,7 +337,7 @@ def test_an_error_of_our_own_is_said_in_short_and_logged_in_full(
 
 def test_a_running_servers_settings_stay_with_its_version(box: Path) -> None:
     source = Source(asked(box), None)
-    source._is_file = False
+    source._is_fixed = False
     source._expanded = {None: next(iter(source._expanded.values())).__class__("http://h", {}, (), "server")}
     with pytest.raises(InputError, match=r"engine\.version: the server was asked as it runs"):
         source.deployment(["engine.version=0.11.0"])
@@ -435,3 +436,18 @@ def test_slow_and_surplus_connections_are_cut_off(box: Path, monkeypatch: pytest
         assert [sock.recv(10) for sock in held] == [b""] * len(held)
         for sock in held:
             sock.close()
+
+
+@pytest.mark.parametrize(
+    ("source", "options"),
+    [("", {"model": "qwen3-8b-bf16", "gpu": "h200"}), ("vllm serve Qwen/Qwen3-8B", {"gpu": "h200"})],
+)
+def test_names_and_a_launch_without_drafts_are_asked_about_the_same_as_in_choose(
+    source: str, options: dict[str, str]
+) -> None:
+    found = Source(asked(source, **options), None)
+    assert found.base.speculation.method == "ngram"
+    other = found.deployment(["engine.version=0.11.0"])
+    assert (other.engine.version, other.speculation.method) == ("0.11.0", "ngram")
+    choose, predict = commands(found.request, found.method, State({}))
+    assert ("''" in choose, "--method ngram" in predict) == (False, bool(source))

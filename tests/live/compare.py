@@ -5,6 +5,8 @@ from dataclasses import dataclass
 
 from live.loop import CHECKED_LOADS, GROUNDS, K, Loop
 
+from hwmodel.percent import percent
+
 START_DRIFT = 0.08  # one cell after two starts of one server: 20 % apart at worst on an idle machine, about 2.5 sigma
 SIGMAS = 2.0  # of the noise of a measured figure, before anything is held against a prediction
 
@@ -109,14 +111,14 @@ def table(loop: Loop) -> list[str]:
     for row in rows(loop):
         step = Interval(*(1e3 * value for value in (row.step_s.p05, row.step_s.p50, row.step_s.p95)))
         lines.append(
-            f"{row.ground:6} {row.concurrency:2}  {row.speedup!s:18}  {row.measured_speedup:4.2f} +-{row.noise:4.0%}"
-            f"  {step!s:14}  {1e3 * row.measured_step_s:8.0f}"
+            f"{row.ground:6} {row.concurrency:2}  {row.speedup!s:18}  {row.measured_speedup:4.2f}"
+            f" +-{percent(row.noise):>5}  {step!s:14}  {1e3 * row.measured_step_s:8.0f}"
             f"  {row.tokens_per_step:.2f} ({row.measured_tokens_per_step:.2f})"
         )
     lines += ["baseline: tok/s " + _baseline(loop)]
     took = ", ".join(f"{name} {seconds:.0f} s" for name, seconds in loop.took_s.items())
     ready = ", ".join(f"{name} {seconds:.0f} s" for name, seconds in loop.start_s.items())
-    return [*lines, f"noise of a cell between minutes: {drift_of(loop):.0%}; ready after: {ready}; took: {took}"]
+    return [*lines, f"noise of a cell between minutes: {percent(drift_of(loop))}; ready after: {ready}; took: {took}"]
 
 
 def _baseline(loop: Loop) -> str:

@@ -141,7 +141,7 @@ def test_model_drafters_draft_on_every_step_even_where_they_were_off_part_of_the
     counters = {**COUNTERS, "itl_count": 2000}
     draws = stated({"counters": counters})
     assert draws.median_draft_probability == 1.0
-    assert draws.notes == ("only 62% of the measured steps carried a draft; predicted with one on every step",)
+    assert draws.notes == ("only 62 % of the measured steps carried a draft; predicted with one on every step",)
 
 
 def test_a_stated_draft_probability_wins() -> None:

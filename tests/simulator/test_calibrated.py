@@ -60,7 +60,13 @@ def test_what_the_measurements_missed_is_said_by_every_answer_where_it_holds() -
     assert whatif(deployment, {"workload.input_tokens": [100, 200]}, num_draws=100).notes == (MISFIT.sentence(),)
     elsewhere = whatif(deployment, {"hardware.interconnect": ["pcie-root"]}, num_draws=100)
     assert elsewhere.notes == ()  # neither the residual nor its error holds there
-    for said in ("0 of 3 lie", "that the other loads leave them", "predicted -79%", "60% instead of 5%", "9.8 times"):
+    for said in (
+        "0 of 3 lie",
+        "that the other loads leave them",
+        "predicted -79 %",
+        "60 % instead of 5 %",
+        "9.8 times",
+    ):
         assert said in MISFIT.sentence()
 
 

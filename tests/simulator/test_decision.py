@@ -305,7 +305,7 @@ def test_a_doubtful_gain_is_paid_back_in_the_middle_and_never_at_the_end() -> No
     value = restart_value(deployment(restart={"outage_min": 30.0, "rollback_min": 10.0}), gain, 1000.0)
     assert value.payback_s["p50"] == pytest.approx(9000.0)
     assert value.payback_s["p95"] is None
-    assert value.payback_reason == "never paid back where it turns out slower (probability 20%)"
+    assert value.payback_reason == "never paid back where it turns out slower (probability 20 %)"
     assert value.expected_outage_s == pytest.approx(1800.0 + 0.2 * 600.0)
 
 

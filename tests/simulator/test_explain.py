@@ -54,8 +54,8 @@ def test_baseline_sentence_names_the_four_largest_parts_with_their_shares() -> N
     base = parts(attention=2.0, experts=1.0, allreduce=7.0, overhead=3.0, lm_head=0.5)
     text = explain.baseline_sentence(study(DENSE), Cell(0, 4), base)
     assert text == (
-        "Without speculation a step at concurrency 4 takes 13.5 ms: AllReduce 7.00 ms (52%),"
-        " kernel floors and host 3.00 ms (22%), attention weights 2.00 ms (15%), routed experts 1.00 ms (7%)."
+        "Without speculation a step at concurrency 4 takes 13.5 ms: AllReduce 7.00 ms (52 %),"
+        " kernel floors and host 3.00 ms (22 %), attention weights 2.00 ms (15 %), routed experts 1.00 ms (7 %)."
     )
 
 
@@ -127,7 +127,7 @@ def test_software_cost_is_weighed_against_the_speedup_without_it() -> None:
     now = float(grid.speedup[0, 0])
     text = explain.hardware_only_sentence(grid, 0, parts(attention=8.0, speculation_overhead=1.5, verify_path=0.5))
     assert text is not None
-    assert text.startswith("Software cost and verify path take 20% of the step")
+    assert text.startswith("Software cost and verify path take 20 % of the step")
     assert f"about {now * 10 / 8:.2f} instead of {now:.2f}" in text
 
 
@@ -146,7 +146,7 @@ def test_drafted_and_undrafted_steps_are_told_apart_for_lookup_at_one_request_on
 def test_the_mean_step_lies_between_the_two_steps_that_are_named() -> None:
     of = study(REFERENCE)
     text = next(line for line in sentences(of, 5) if "carry a draft" in line)
-    found = re.match(r"About (\d+)% .* takes ([\d.]+) ms .* one without ([\d.]+) ms", text)
+    found = re.match(r"About (\d+) % .* takes ([\d.]+) ms .* one without ([\d.]+) ms", text)
     assert found is not None, text
     share, drafted, undrafted = (float(x) for x in found.groups())
     step_ms = float(of.grid([Cell(5, 1)], point=True).speculative.step_s[0, 0]) * 1e3

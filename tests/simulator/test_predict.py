@@ -329,7 +329,7 @@ def test_the_certainty_asked_for_turns_a_doubtful_recommendation_off() -> None:
     assert 0.3 < careful.probability_better == willing.probability_better < 0.95
     assert (careful.num_speculative_tokens, careful.restart_worth_it, careful.flag) == (0, False, "")
     assert willing.num_speculative_tokens == willing.best_if_enabled == careful.best_if_enabled > 0
-    assert "95% asked" in careful.why
+    assert "95 % asked" in careful.why
 
 
 def test_a_limit_that_nothing_keeps_recommends_nothing_and_says_why() -> None:

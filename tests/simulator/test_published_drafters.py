@@ -270,3 +270,9 @@ def test_a_model_of_the_same_size_with_other_experts_is_no_relative(model, other
     drafter = published_drafter(other)
     assert drafter.geometry == geometry(shape), "it is the experts that tell them apart"
     assert drafter.relation(shape) is None
+
+
+@pytest.mark.parametrize("drafter", ALL, ids=lambda drafter: drafter.name)
+def test_a_repository_is_what_is_named_like_one_and_can_be_loaded(drafter):
+    named = drafter.name.count("/") == 1 and " " not in drafter.name
+    assert drafter.repository == (drafter.name if named and drafter.weights and not drafter.is_built_in else None)

@@ -149,7 +149,7 @@ def test_fewer_chunks_than_steps_are_joined_chunks_only_where_all_tokens_are_our
 
 def test_chunks_with_more_tokens_than_a_step_has_are_joined():
     side, found = checks()
-    assert "100% of the chunks hold more tokens than the 1 of one step" in joined_chunks(side, 0, found)
+    assert "100 % of the chunks hold more tokens than the 1 of one step" in joined_chunks(side, 0, found)
 
 
 def test_with_unfinished_requests_sums_cannot_be_compared():

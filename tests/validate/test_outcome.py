@@ -119,7 +119,7 @@ def test_a_run_at_the_predicted_cost_but_with_better_acceptance_has_acceptance_e
     assert item["cost_part"] == pytest.approx(math.log(point / middle), abs=1e-6), "median of draws against the point"
     effects = [cause.effect for cause in found.causes if cause.code in ("draft-rate", "acceptance")]
     assert sum(effects) == pytest.approx(item["acceptance_part"])
-    assert "60% of the steps carried a draft" in causes(found, "draft-rate")[0].text
+    assert "60 % of the steps carried a draft" in causes(found, "draft-rate")[0].text
 
 
 def test_without_counted_drafts_the_error_is_not_split_and_says_why() -> None:
@@ -395,7 +395,7 @@ def test_a_step_without_a_draft_is_found_behind_the_rejected_drafts() -> None:
     (longer,) = causes(validated(cell(**chunks(0.0170)), baseline=base), "draftless-step")
     assert longer.evidence["draftless_step_s"] == pytest.approx(0.0170)
     assert longer.matters
-    assert "25% longer" in longer.text
+    assert "25 % longer" in longer.text
 
 
 def test_steps_without_a_draft_are_not_judged_where_the_data_do_not_tell() -> None:

@@ -395,3 +395,12 @@ def test_names_from_outside_are_values_and_never_fields_or_expressions() -> None
             for channel in encoding.values():
                 assert hostile not in str(channel.get("field")) + str(channel.get("condition"))
         assert "alert(1)" in inline_svg(chart.wide, "a", chart.alt) or chart.group == "step-parts"
+
+
+@pytest.mark.parametrize("values", [(13.0, 20.0, 31.0, 61.0), (1.0, 1.5, 2.2), (72.0, 90.0, 1242.0), (5.0, 5.0, 5.0)])
+def test_a_logarithmic_axis_says_so_and_has_three_ticks_where_three_values_differ(values: tuple[float, ...]) -> None:
+    from validate.report.theme import log_axis, round_ticks
+
+    axis = log_axis(values, "ms per token", 6, round_ticks(values))["axis"]
+    assert axis["title"] == "ms per token, log scale"
+    assert len(axis["values"]) >= min(3, len(set(values)))

@@ -137,4 +137,4 @@ def test_ticks_are_few_increasing_and_keep_both_ends(most: int) -> None:
 def test_an_axis_between_two_round_numbers_still_has_ticks(low: float, high: float) -> None:
     axis = theme.log_axis([low, high], "x", 10, round_ticks([low, high]))["axis"]
     assert 3 <= len(axis["values"]) <= 10
-    assert axis["title"] == "x"
+    assert axis["title"] == "x, log scale"

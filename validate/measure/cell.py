@@ -12,6 +12,7 @@ from typing import Any
 from calibration.readers.runs import CONCURRENCY_RAN, MIN_OUTPUT_TOKENS, Run, judged, mean_context
 from calibration.readers.values import first, mean, standard_deviation
 from calibration.records import MeasuredCell
+from hwmodel.percent import percent
 from validate.measure.checks import Check, foreign_traffic, joined_chunks
 from validate.measure.client_side import ClientSide, by_kind, median_gap_s
 from validate.measure.gauges import Gauges
@@ -247,11 +248,12 @@ def _notes(measured: Measured, judgement: MeasuredCell | None) -> list[str]:
         hits = measured.whole.totals.prefix_hit_share
         if hits is not None and hits > _HITS_WORTH_SAYING:
             notes.append(
-                f"{hits:.0%} of the prompt tokens were found in the prefix cache: TTFT is shorter than without"
+                f"{percent(hits)} of the prompt tokens were found in the prefix cache: TTFT is shorter than without"
             )
     if measured.client_busy is not None and measured.client_busy > _BUSY:
         notes.append(
-            f"this client kept a processor busy for {measured.client_busy:.0%} of the time: times may be too long; "
+            f"this client kept a processor busy for {percent(measured.client_busy)} of the time: times may be too"
+            " long; "
             "run it on another machine than the server, or with fewer users"
         )
     garbage = sum(answer.num_garbage for answer in measured.client.answers)

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from hwmodel.percent import percent
 from validate.client.answers import Answer
 from validate.measure.client_side import ClientSide
 from validate.measure.server_side import ServerSide, Totals
@@ -110,7 +111,8 @@ def _time(name: str, client: float | None, server: float | None) -> Check:
     if name == "ttft_s":  # the way to the server and back is in one of them only: told, never a disagreement
         return Check(name, client, server, None)
     apart = client / server - 1
-    words = f"{_SENTENCES[name]}: {client:.4g} s at the client, {server:.4g} s at the server ({apart:+.1%})"
+    both = f"{client:.4g} s at the client, {server:.4g} s at the server ({percent(apart, 1, signed=True)})"
+    words = f"{_SENTENCES[name]}: {both}"
     return Check(name, client, server, abs(apart) <= _TIMES_SLACK, None if abs(apart) <= _TIMES_SLACK else words)
 
 
@@ -134,7 +136,8 @@ def joined_chunks(client: ClientSide, k: int | None, checks: Sequence[Check]) ->
     share = client.joined(k)
     if share is not None and share > _JOINED:
         return (
-            f"{share:.0%} of the chunks hold more tokens than the {1 + (k or 0)} of one step: the server joins steps "
+            f"{percent(share)} of the chunks hold more tokens than the {1 + (k or 0)} of one step: the server"
+            " joins steps "
             "(--stream-interval, or a client that reads too slowly), so gaps between chunks are no step times"
         )
     steps = next((check for check in checks if check.name == "steps"), None)

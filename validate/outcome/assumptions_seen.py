@@ -1,10 +1,11 @@
 """What was taken for granted against what the run had: share of drafted steps, accepted tokens, lengths of requests."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from calibration.readers.values import mapping, number
 from hwmodel.errors import InputError
+from hwmodel.percent import percent
 from simulator.deployment import apply_overrides
 from simulator.forecast import at_acceptance
 from simulator.study import build_study
@@ -38,9 +39,11 @@ def _rate_cause(cell: Scored, assumed: float, measured: float, effect: float) ->
     differs = abs(measured - assumed) > max(_DIFFERENT * assumed, _error_of_share(measured, drafts))
     evidence = {"assumed": assumed, "assumed_interval": band, "measured": measured, "drafts": drafts}
     if not differs:
-        text = f"the share of steps with a draft is as assumed: {measured:.0%}"
+        text = f"the share of steps with a draft is as assumed: {percent(measured)}"
         return Cause("draft-rate", text, cell.concurrency, evidence, matters=False, effect=effect)
-    text = f"{measured:.0%} of the steps carried a draft, {assumed:.0%} were assumed{_band_text(band, '.0%')}"
+    text = (
+        f"{percent(measured)} of the steps carried a draft, {percent(assumed)} were assumed{_band_text(band, percent)}"
+    )
     return Cause("draft-rate", text + _effect_text(effect), cell.concurrency, evidence, abs(effect) > _SMALL, effect)
 
 
@@ -54,7 +57,7 @@ def _accepted_cause(cell: Scored, assumed: float, measured: float, effect: float
     if not differs:
         text = f"a draft got as many tokens accepted as assumed: {measured:.2f}"
         return Cause("acceptance", text, cell.concurrency, evidence, matters=False, effect=effect)
-    text = f"{measured:.2f} tokens of a draft were accepted, {assumed:.2f} assumed{_band_text(band, '.2f')}"
+    text = f"{measured:.2f} tokens of a draft were accepted, {assumed:.2f} assumed{_band_text(band, '{:.2f}'.format)}"
     return Cause("acceptance", text + _effect_text(effect), cell.concurrency, evidence, abs(effect) > _SMALL, effect)
 
 
@@ -69,15 +72,15 @@ def _error_of_share(share: float, drafts: float) -> float:
     return 3.0 * math.sqrt(max(share * (1.0 - share), 0.0) / steps)
 
 
-def _band_text(band: tuple[float, float] | None, form: str) -> str:
-    return "" if band is None else f" (90 %: {band[0]:{form}} to {band[1]:{form}})"
+def _band_text(band: tuple[float, float] | None, form: Callable[[float], str]) -> str:
+    return "" if band is None else f" (90 %: {form(band[0])} to {form(band[1])})"
 
 
 def _effect_text(effect: float) -> str:
     change = math.exp(effect) - 1.0
     if abs(change) < _SMALL:
         return ": no difference to the time per token"
-    return f": that makes a token take {abs(change):.0%} {'longer' if change > 0 else 'less'}"
+    return f": that makes a token take {percent(abs(change))} {'longer' if change > 0 else 'less'}"
 
 
 def length_causes(cell: Scored, studies: Studies) -> Iterator[Cause]:

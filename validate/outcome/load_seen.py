@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from calibration.readers.values import mapping, number, positive
 from hwmodel.engine.graphs import graph_limit_tokens
+from hwmodel.percent import percent
 from hwmodel.units import MS
 from validate.outcome.figures import Z_90, figure_of
 from validate.outcome.predicted import Studies
@@ -42,7 +43,8 @@ def _of_load(cell: Scored) -> Iterator[Cause]:
         "preemptions": preempted,
     }
     if preempted or (usage is not None and usage >= _FULL):
-        what = f"{preempted:.0f} requests were preempted" if preempted else f"the KV cache was {usage:.0%} full"
+        full = f"the KV cache was {percent(usage or 0.0)} full"
+        what = f"{preempted:.0f} requests were preempted" if preempted else full
         yield Cause("kv-limit", f"{what}: the KV cache limits what runs at once", asked, evidence)
     elif waited:
         text = f"up to {waited:.0f} requests waited in the server: max_num_seqs or the token budget limits what runs"
@@ -79,13 +81,13 @@ def _of_prompts(cell: Scored) -> Iterator[Cause]:
     if share is None or share < _PREFILL:
         return
     evidence = {"measured": share, "predicted": predicted}
-    text = f"{share:.0%} of the time between chunks is above the median gap: prompts of others, or uneven steps"
+    text = f"{percent(share)} of the time between chunks is above the median gap: prompts of others, or uneven steps"
     if predicted is not None and abs(share - predicted) < _SAME:
         yield Cause(
             "prefill-share", f"{text}; predicted for prompts: as much", cell.concurrency, evidence, matters=False
         )
         return
-    tail = "" if predicted is None else f"; {predicted:.0%} predicted for prompts"
+    tail = "" if predicted is None else f"; {percent(predicted)} predicted for prompts"
     yield Cause("prefill-share", text + tail, cell.concurrency, evidence)
 
 
@@ -129,8 +131,8 @@ def _of_noise(cell: Scored) -> Iterator[Cause]:
     figure = cell.headline
     if figure.within_noise:
         text = (
-            f"{figure.name}: off by {abs(math.exp(figure.log_error) - 1):.0%}, the run's own 90 % noise is "
-            f"{math.exp(Z_90 * figure.noise) - 1:.0%}: no difference can be told"
+            f"{figure.name}: off by {percent(abs(math.exp(figure.log_error) - 1))}, the run's own 90 % noise is "
+            f"{percent(math.exp(Z_90 * figure.noise) - 1)}: no difference can be told"
         )
         evidence = {"log_error": figure.log_error, "relative_noise": figure.noise}
         yield Cause("noise", text, cell.concurrency, evidence)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from calibration.readers.values import mapping, number, positive
+from hwmodel.percent import percent
 from hwmodel.units import MS
 from validate.outcome.run_data import RunCell
 from validate.outcome.scored import Cause, Scored
@@ -46,7 +47,7 @@ def _draftless(cell: Scored) -> Iterator[Cause]:
         text = f"a step without a draft takes {both}: the same within the noise"
         yield Cause("draftless-step", text, 1, evidence, matters=False)
         return
-    text = f"a step without a draft takes {both}: {abs(ratio - 1):.0%} {'longer' if ratio > 1 else 'less'}"
+    text = f"a step without a draft takes {both}: {percent(abs(ratio - 1))} {'longer' if ratio > 1 else 'less'}"
     why = ", as where speculation turns off full graphs or asynchronous scheduling for every step" if ratio > 1 else ""
     yield Cause("draftless-step", text + why, 1, evidence)
 
@@ -62,7 +63,7 @@ def _draftless_step_s(cell: Scored) -> tuple[float, str] | None:
     share = cell.split.measured.draft_probability
     found = cell.question.cell.measured
     if share <= _HARDLY and found is not None and found.step_s is not None:
-        return found.step_s, f"only {share:.1%} of the steps carried a draft"
+        return found.step_s, f"only {percent(share, 1)} of the steps carried a draft"
     gaps = mapping(mapping(cell.record.get("client")).get("gap_by_tokens_s"))
     counts = mapping(mapping(cell.record.get("client")).get("tokens_of_chunks"))
     single_s, single = positive(gaps.get("1")), number(counts.get("1")) or 0.0
@@ -75,7 +76,9 @@ def _draftless_step_s(cell: Scored) -> tuple[float, str] | None:
     if min(single, num_several) < _FEWEST_CHUNKS or mixed > _MOST_MIXED:
         return None
     step_s = (single_s - mixed * drafted_s) / (1.0 - mixed)
-    return (step_s, f"{single:.0f} chunks of one token, {mixed:.0%} of them rejected drafts") if step_s > 0 else None
+    return (
+        (step_s, f"{single:.0f} chunks of one token, {percent(mixed)} of them rejected drafts") if step_s > 0 else None
+    )
 
 
 def _mean_of_several(gaps: Mapping[str, Any], counts: Mapping[str, Any]) -> tuple[float, float] | None:

@@ -2,9 +2,11 @@
 
 from collections.abc import Iterator, Sequence
 
+from hwmodel.percent import percent
 from validate.report.chart import Chart, Json, Table
 from validate.report.marks import MAX_LINES, intervals, predicted_against_measured
-from validate.report.numbers import percent, speedup_text
+from validate.report.numbers import percent as in_percent
+from validate.report.numbers import speedup_text
 from validate.report.theme import name
 
 MAX_POINTS = 1200  # drawn; a cloud is as dense with them as with more
@@ -71,8 +73,9 @@ def _sets(sets: Sequence[Json]) -> Iterator[Chart]:
             "low": 100 * each["median_abs_error"],
             "mid": 100 * each["median_abs_error"],
             "high": 100 * each["p90_abs_error"],
-            "tip": f"{name(each['set_id'])}: median {each['median_abs_error']:.1%},"
-            f" 90 % below {each['p90_abs_error']:.1%}, right about the direction in {percent(each['sign_accuracy'])}",
+            "tip": f"{name(each['set_id'])}: median {percent(each['median_abs_error'], 1)},"
+            f" 90 % below {percent(each['p90_abs_error'], 1)}, right about the direction in"
+            f" {in_percent(each['sign_accuracy'])}",
         }
         for each in scored
     ]

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
+from hwmodel.percent import percent
 from hwmodel.units import MS
 from validate.report.chart import Chart, Json, Spec, Table
 from validate.report.marks import TICKS, intervals, predicted_against_measured
@@ -17,6 +18,7 @@ from validate.report.theme import (
     layer,
     log_axis,
     name,
+    percent_axis,
     value,
 )
 
@@ -51,7 +53,7 @@ def _said(row: Json) -> str:
     k = f", k = {row['num_speculative_tokens']}" if row["num_speculative_tokens"] else ""
     return (
         f"{name(row['label'], 80)}{k}: measured {text_of(row['measured'] * scale)},"
-        f" fit {text_of(row['predicted'] * scale)} {unit}, error {row['error']:+.1%}"
+        f" fit {text_of(row['predicted'] * scale)} {unit}, error {percent(row['error'], 1, signed=True)}"
     )
 
 
@@ -61,7 +63,7 @@ def _residuals(residuals: Sequence[Json]) -> Chart:
         base = {"load": row["concurrency"], "quantity": _scale(row)[0], "noise": row["noise"], "low": -row["noise"]}
         rows.append({**base, "error": row["error"], "tip": _said(row)})
         if row["left_out_error"] is not None:
-            tip = f"{_said(row)}; predicted from all other loads {row['left_out_error']:+.1%}"
+            tip = f"{_said(row)}; predicted from all other loads {percent(row['left_out_error'], 1, signed=True)}"
             left_out.append({**base, "error": row["left_out_error"], "tip": tip})
     heads = ("measured", "concurrency", "k", "value", "fit", "error", "error left out", "noise")
     return Chart(
@@ -93,11 +95,7 @@ def _residuals(residuals: Sequence[Json]) -> Chart:
 
 def _residual_spec(rows: Sequence[Spec], left_out: Sequence[Spec], *, narrow: bool) -> Spec:
     x = {"field": "load", **log_axis([row["load"] for row in rows], "concurrency", TICKS[narrow])}
-    y = {
-        "field": "error",
-        "type": "quantitative",
-        "axis": {"title": "error of the fit", "format": "+.0%", "tickCount": 6},
-    }
+    y = {"field": "error", "type": "quantitative", "axis": percent_axis("error of the fit", 6, signed=True)}
     bare = [{k: v for k, v in row.items() if k != "tip"} for row in rows]
     names = list(dict.fromkeys(row["quantity"] for row in rows))
     shapes = {"domain": names, "range": ["circle", "square", "triangle-up", "cross"][: len(names)]}
@@ -186,15 +184,17 @@ def _measurements(measurements: Sequence[Json]) -> Iterator[Chart]:
         {
             "label": name(item["name"], 40) + (", restart" if item["restarts"] else ""),
             "left": item["log_speedup_sd_after"],
-            "text": f"± {item['log_speedup_sd_after']:.1%}",
-            "tip": f"{name(item['name'], 40)}: leaves ± {item['log_speedup_sd_after']:.1%} of ± {before:.1%}",
+            "text": f"± {percent(item['log_speedup_sd_after'], 1)}",
+            "tip": f"{name(item['name'], 40)}: leaves ± {percent(item['log_speedup_sd_after'], 1)} of"
+            f" ± {percent(before, 1)}",
         }
         for item in measurements
     ]
     yield Chart(
         "next-measurements",
         "What would narrow the answer",
-        f"The speedup is known to ± {before:.1%} (one standard deviation, dashed). A bar is what a further measurement"
+        f"The speedup is known to ± {percent(before, 1)} (one standard deviation, dashed). A bar is what a"
+        " further measurement"
         " would leave.",
         f"Bars of the uncertainty that each of {len(rows)} measurements would leave.",
         _left_spec(rows, before, narrow=False),
@@ -224,7 +224,7 @@ def _left_spec(bars: Sequence[Spec], before: float, *, narrow: bool) -> Spec:
     y = {"field": "label", "type": "nominal", "sort": None, "title": None, "axis": axis}
     scale = {"domain": [0, most]}
     x = {"field": "left", "type": "quantitative", "scale": scale,
-         "axis": {"title": "left, one standard deviation", "format": ".0%", "tickCount": 4}}  # fmt: skip
+         "axis": percent_axis("left, one standard deviation", 4)}  # fmt: skip
     text = {"type": "text", "align": "right", "fontSize": SMALL if narrow else TEXT}  # clear of bars and dashed line
     end = {**x, "field": "end"}
     layers = [

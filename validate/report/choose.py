@@ -4,10 +4,11 @@ import itertools
 from collections.abc import Sequence
 
 from hwmodel.units import MS
+from simulator.results import NO_ROOM
 from validate.report.chart import Chart, Json, Spec, Table
 from validate.report.heat import MAX_COLUMNS, MAX_LINES, HeatCell, heat_spec, reading
 from validate.report.marks import arms_over_load, banded_curve
-from validate.report.numbers import percent, speedup_text, text_of
+from validate.report.numbers import odds, speedup_text, text_of
 from validate.report.theme import thinned
 
 MAX_POINTS = 48  # of a curve: more marks touch each other
@@ -37,7 +38,7 @@ def charts(result: Json, details: Json) -> list[Chart]:
 def _heat_map(result: Json, grid: Grid, lengths: list[int], loads: list[int]) -> Chart:
     objective = result["inputs"].get("deployment", {}).get("objective", {})
     asked = objective.get("min_probability_faster", USUAL_PROBABILITY)
-    runs = (result.get("memory") or {}).get("limited_by_baseline") != "does_not_fit"
+    runs = (result.get("memory") or {}).get("limited_by_baseline") != NO_ROOM
     picked = result["recommendation"]["num_speculative_tokens"] if runs else None
     few, drawn = thinned(lengths, MAX_LINES), thinned(loads, MAX_COLUMNS)
     cells = [
@@ -109,7 +110,7 @@ def _curve_point(cell: Json) -> Spec:
         "probability": cell["probability_faster"],
         "label": f"{speedup['p50']:.2f}x",
         "tip": f"concurrency {cell['concurrency']}: {speedup_text(speedup)}, "
-        f"P(faster) {percent(cell['probability_faster'])}",
+        f"P(faster) {odds(cell['probability_faster'])}",
     }
 
 

@@ -7,7 +7,19 @@ from hwmodel.units import KIB, US
 from validate.report.chart import Chart, Json, Spec, Table
 from validate.report.marks import TICKS, arm_curves, arm_scales
 from validate.report.numbers import percent, text_of
-from validate.report.theme import INK, MUTED, SMALL, SPECULATIVE, THIRD, figure, layer, log_axis, name, round_ticks
+from validate.report.theme import (
+    INK,
+    MUTED,
+    SMALL,
+    SPECULATIVE,
+    THIRD,
+    figure,
+    layer,
+    log_axis,
+    name,
+    percent_axis,
+    round_ticks,
+)
 
 _ROOM_BELOW = 1.3  # under the lowest mark, for its text
 _LETTERS_SHARE = 0.04  # of the width, which a text of three digits takes
@@ -59,7 +71,7 @@ def _acceptance_spec(rows: Sequence[Spec], *, narrow: bool) -> Spec:
     axis = {"labelAngle": 0, "grid": False}
     x = {"field": "position", "type": "ordinal", "sort": None, "title": "position in the draft", "axis": axis}
     y = {"field": "rate", "type": "quantitative", "scale": {"domain": [0, 1]},
-         "axis": {"title": "accepted", "format": ".0%", "tickCount": 5}}  # fmt: skip
+         "axis": percent_axis("accepted", 5)}  # fmt: skip
     span = {"type": "rule", "color": SPECULATIVE, "strokeWidth": 6, "opacity": 0.35, "strokeCap": "round"}
     layers = [
         layer([{k: v for k, v in row.items() if k != "tip"} for row in rows], span, x=x, y={**y, "field": "low"},

@@ -3,7 +3,7 @@
 import importlib
 from typing import Any
 
-from hwmodel.errors import InputError
+from hwmodel.extras import missing_extra
 from validate.report.chart import Chart, Spec
 from validate.report.svg import cleaned
 
@@ -21,10 +21,7 @@ def require_library() -> None:
         reason = (
             "which is not installed" if isinstance(error, ModuleNotFoundError) else f"which does not load ({error})"
         )
-        raise InputError(
-            f"charts need the package vl-convert-python, {reason}; next: pip install 'draftcast[report]'"
-            " (in a clone: make setup), or leave out the report and the plots"
-        ) from error
+        raise missing_extra("report", "a chart", "leave out the report and the plots", reason) from error
 
 
 def inline_svg(spec: Spec, prefix: str, alt: str) -> str:

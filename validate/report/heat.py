@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from hwmodel.records import dataclass
 from validate.report.chart import Json, Spec
-from validate.report.numbers import UNDEFINED, percent, speedup_text
+from validate.report.numbers import UNDEFINED, odds, percent, speedup_text
 from validate.report.theme import DIVERGING, INK, NARROW, ON_DARK, ON_LIGHT, SMALL, TEXT, WIDE, figure, layer, thinned
 
 MAX_COLUMNS, MAX_LINES = 16, 20  # more cells have no room for their figures
@@ -30,7 +30,7 @@ class HeatCell:
 
     def tip(self) -> str:
         """What the cell says when it is pointed at."""
-        return f"{self.place}: {speedup_text(self.speedup)}, P(faster) {percent(self.probability_faster)}"
+        return f"{self.place}: {speedup_text(self.speedup)}, P(faster) {odds(self.probability_faster)}"
 
 
 def reading(asked: float, *drawn: tuple[int, int, str]) -> str:

@@ -19,6 +19,7 @@ from validate.report.theme import (
     figure,
     layer,
     log_axis,
+    percent_axis,
     round_ticks,
     thinned,
 )
@@ -169,6 +170,6 @@ def predicted_against_measured(rows: Sequence[Spec], unit: str, *, narrow: bool)
 def over_time(rows: Sequence[Spec], unit: str, *, narrow: bool, percent: bool = False) -> Spec:
     """Both arms over simulated time. Rows: arm, time, value, tip."""
     x = {"field": "time", "type": "quantitative", "axis": {"title": "simulated time, s", "tickCount": 6, "grid": False}}
-    axis = {"title": unit, "tickCount": 5, "format": ".0%" if percent else ",~r"}
+    axis = percent_axis(unit, 5) if percent else {"title": unit, "tickCount": 5, "format": ",~r"}
     y = {"field": "value", "type": "quantitative", "axis": axis, "scale": {"zero": True}}
     return figure(arm_curves(rows, x, y, points=False), narrow=narrow, height=220 if narrow else 240)

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from hwmodel import percent as texts
 from validate.report.chart import Cell
 
 UNDEFINED = "–"
@@ -39,4 +40,13 @@ def percent(share: float | None) -> str:
     >>> percent(0.39), percent(None)
     ('39 %', '–')
     """
-    return UNDEFINED if share is None else f"{round(100 * share)} %"
+    return UNDEFINED if share is None else texts.percent(share)
+
+
+def odds(probability: float | None) -> str:
+    """A probability that was counted in draws.
+
+    >>> odds(0.39), odds(1.0), odds(None)
+    ('39 %', '> 99 %', '–')
+    """
+    return UNDEFINED if probability is None else texts.probability(probability)

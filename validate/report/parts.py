@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from hwmodel.percent import percent
 from hwmodel.units import MS
 from simulator.explain import PART_WORDS
 from validate.report.chart import Chart, Json, Spec, Table
@@ -64,7 +65,7 @@ def _bar(arm: str, values: Json, part: str) -> Spec:
     time_ms = values["parts_s"].get(part, 0.0) / MS
     label = name(PART_WORDS.get(part, part.replace("_", " ")))  # as in the reasons below the charts
     share = time_ms / (values["step_s"] / MS)
-    tip = f"{label}, {arm}: {text_of(time_ms)} ms, {share:.1%} of the step"
+    tip = f"{label}, {arm}: {text_of(time_ms)} ms, {percent(share, 1)} of the step"
     return {"label": label, "arm": arm, "value": time_ms, "text": text_of(time_ms, 3), "tip": tip}
 
 

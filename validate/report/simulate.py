@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from hwmodel.percent import percent
 from hwmodel.units import MS
 from validate.report.chart import Chart, Json, Spec, Table
 from validate.report.marks import arm_bars, over_time
@@ -66,18 +67,18 @@ def _times(arms: dict[str, Json]) -> Iterator[Chart]:
 def _series(arms: dict[str, Json]) -> Iterator[Chart]:
     kept = {arm: values["series"] for arm, values in arms.items() if values.get("series", {}).get("time_s")}
     for key, (label, words) in SERIES.items():
-        percent = key == "kv_usage"
-        rows = [row for arm, series in kept.items() if key in series for row in _points(arm, series, key, percent)]
+        is_share = key == "kv_usage"
+        rows = [row for arm, series in kept.items() if key in series for row in _points(arm, series, key, is_share)]
         if not rows:
             continue
-        unit = "share of the blocks" if percent else words.lower()
+        unit = "share of the blocks" if is_share else words.lower()
         yield Chart(
             f"series-{key.replace('_', '-')}",
             "The engine over time",
             f"{words}, each arm on its own clock.",
             f"Curves over simulated time: {words.lower()} without drafts (solid) and with them (dashed).",
-            over_time(rows, unit, narrow=False, percent=percent),
-            over_time(rows, unit, narrow=True, percent=percent),
+            over_time(rows, unit, narrow=False, percent=is_share),
+            over_time(rows, unit, narrow=True, percent=is_share),
             Table(("arm", "time s", unit), tuple((row["arm"], row["time"], row["value"]) for row in rows)),
             group="series",
             label=label,
@@ -85,8 +86,8 @@ def _series(arms: dict[str, Json]) -> Iterator[Chart]:
         )
 
 
-def _points(arm: str, series: Json, key: str, percent: bool) -> Iterator[Spec]:
+def _points(arm: str, series: Json, key: str, is_share: bool) -> Iterator[Spec]:
     pairs = [(t, v) for t, v in zip(series["time_s"], series[key], strict=False) if v is not None]
     for time, value in thinned(pairs, MAX_POINTS):
-        said = f"{value:.0%}" if percent else text_of(value)
+        said = percent(value) if is_share else text_of(value)
         yield {"arm": arm, "time": time, "value": value, "tip": f"{arm}, {text_of(time)} s: {said}"}

@@ -23,6 +23,7 @@ FONT = "Helvetica, Arial, sans-serif"
 WIDE, NARROW = 700, 340  # pixels of the whole drawing
 TEXT, SMALL = 12, 11  # at 300 dpi across a page 12 px are 8.5 points
 MAX_NAME = 48
+_FEWEST_TICKS = 3  # with fewer nobody sees that an axis is logarithmic
 _TEXT_SHARE = 1.5  # ticks that would fit if their texts touched, over those that are shown
 _LEAST_ROOM = 1.03  # beyond the ends of a logarithmic axis, a factor
 
@@ -117,13 +118,20 @@ def log_axis(
     room = 1.25 if min(values) == max(values) else max((max(values) / min(values)) ** 0.03, _LEAST_ROOM)
     low, high = min(values) / room, max(values) * room
     shown = [tick for tick in (sorted(set(values)) if ticks is None else ticks) if low <= tick <= high]
-    if len(shown) < 2 <= len(set(values)):  # all between two round numbers
+    fewest = 2 if ticks is None else _FEWEST_TICKS
+    if len(shown) < fewest and len(set(values)) > 1:  # all between two or three round numbers
         shown = _even_ticks(low, high)
     return {
         "type": "quantitative",
         "scale": {"type": "log", "domain": [low, high], "nice": False},
-        "axis": {"title": title, "values": spread(shown, most), "format": ",~r", "grid": grid},
+        "axis": {"title": f"{title}, log scale", "values": spread(shown, most), "format": ",~r", "grid": grid},
     }
+
+
+def percent_axis(title: str, num_ticks: int, *, signed: bool = False) -> Spec:
+    """The axis of a share, or of a relative change where `signed`."""
+    sign = "+" if signed else ""
+    return {"title": title, "tickCount": num_ticks, "labelExpr": f"format(100 * datum.value, '{sign}.0f') + ' %'"}
 
 
 def round_ticks(values: Sequence[float]) -> list[float]:

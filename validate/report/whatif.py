@@ -3,12 +3,13 @@
 from collections.abc import Sequence
 
 from hwmodel.units import MS
+from simulator.results import both_fit
 from validate.report.chart import Chart, Json, Table
 from validate.report.choose import USUAL_PROBABILITY
 from validate.report.heat import MAX_COLUMNS, MAX_LINES, HeatCell, heat_spec, reading
 from validate.report.marks import MAX_LINES as MOST_INTERVALS
 from validate.report.marks import intervals
-from validate.report.numbers import percent, speedup_text
+from validate.report.numbers import odds, speedup_text
 from validate.report.parts import parts_chart
 from validate.report.theme import distinct, name
 
@@ -18,7 +19,7 @@ MAX_LABEL = 120
 
 def charts(result: Json, details: Json) -> list[Chart]:
     """All charts that the rows support; those without figures, or that do not fit, stand in the command's own text."""
-    rows = [row for row in result["rows"] if row.get("speedup", {}).get("p50") is not None and _fits(row)]
+    rows = [row for row in result["rows"] if row.get("speedup", {}).get("p50") is not None and both_fit(row)]
     if not rows:
         return []
     keys = list(rows[0]["vary"])
@@ -29,11 +30,6 @@ def charts(result: Json, details: Json) -> list[Chart]:
             parts_chart(row["baseline"], row["speculative"], values_of(row["vary"]), str(i + 1), selected=i == 0)
         )
     return found
-
-
-def _fits(row: Json) -> bool:
-    """Whether both arms run: figures of one that does not fit assume that it did."""
-    return all(row[arm].get("limited_by") != "does_not_fit" for arm in ("baseline", "speculative"))
 
 
 def label(vary: Json) -> str:
@@ -114,8 +110,7 @@ def _speedups(rows: Sequence[Json], keys: Sequence[str]) -> Chart:
             "low": row["speedup"].get("p05"),
             "mid": row["speedup"]["p50"],
             "high": row["speedup"].get("p95"),
-            "tip": f"{label(row['vary'])}: {speedup_text(row['speedup'])},"
-            f" P(faster) {percent(row['probability_faster'])}",
+            "tip": f"{label(row['vary'])}: {speedup_text(row['speedup'])}, P(faster) {odds(row['probability_faster'])}",
         }
         for row in rows
     ]

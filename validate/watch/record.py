@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
+from hwmodel.percent import probability
 from validate.watch.advice import Advice
 from validate.watch.steady import Steady
 from validate.watch.traffic import Traffic
@@ -10,7 +11,6 @@ from validate.watch.traffic import Traffic
 # ok: compared. unknown: traffic, but no comparison. idle, few: too little traffic. frozen, unreadable: /metrics says
 # nothing usable. lost: no two scrapes of one process. restarted: another process answers. unreachable: none does.
 STATUSES = ("ok", "unknown", "idle", "few", "frozen", "unreadable", "lost", "restarted", "unreachable")
-_UNTOLD = 0.01
 FAILED = ("unreachable", "lost", "unreadable", "frozen")  # nothing was learned of this interval
 
 
@@ -108,12 +108,7 @@ def _named(k: int) -> str:
 
 
 def _gain(advice: Advice, k: int) -> str:
-    figures, probability = advice.figures(k), advice.probability_better(k)
+    figures, better = advice.figures(k), advice.probability_better(k)
     low, mid, high = (figures[name] or 0.0 for name in ("p05", "p50", "p95"))
     edge = "; the longest compared, -k compares more" if k == max(advice.gains) != advice.deployed else ""
-    return f"{mid:.2f}x ({low:.2f} to {high:.2f}), P(better) {_share(probability)}{edge}"
-
-
-def _share(probability: float) -> str:
-    """Draws cannot tell more than that it is beyond 1 or 99 %."""
-    return "below 1 %" if probability < _UNTOLD else "above 99 %" if probability > 1 - _UNTOLD else f"{probability:.0%}"
+    return f"{mid:.2f}x ({low:.2f} to {high:.2f}), P(better) {probability(better)}{edge}"

@@ -17,6 +17,7 @@ from calibration.replay.sources.streams import Stream, is_chunk
 from calibration.replay.sources.texts import Tokenizer
 from hwmodel.errors import InputError
 from hwmodel.files import open_regular
+from hwmodel.percent import percent
 from hwmodel.units import MB
 from simulator.deployment.keys import short
 
@@ -102,9 +103,8 @@ class Reading:
         change = self.text_tokens / self.counted_tokens - 1
         if abs(change) <= _COUNT_TOLERANCE:
             return ""
-        return (
-            f" ({change:+.0%} against the servers' own counts: hidden reasoning, special tokens or another tokenizer)"
-        )
+        why = "hidden reasoning, special tokens or another tokenizer"
+        return f" ({percent(change, signed=True)} against the servers' own counts: {why})"
 
     def _of_file(self, file: BinaryIO, path: str) -> Iterator[Recording]:
         streams, name = _Streams(), _named(path)

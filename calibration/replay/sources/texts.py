@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 from calibration.replay.sources.answers import message_text
 from hwmodel.errors import InputError
+from hwmodel.extras import missing_extra
 from hwmodel.files import read_bounded
 from hwmodel.units import MB
 from simulator.deployment.keys import short
@@ -37,10 +38,7 @@ class FileTokenizer:
         try:
             from tokenizers import Tokenizer as Loaded
         except ImportError:
-            raise InputError(
-                "--tokenizer needs the package 'tokenizers', which is not installed; allowed: pip install "
-                "'draftcast[tokenizer]', --tokenize-url, or recordings with token ids"
-            ) from None
+            raise missing_extra("tokenizer", "--tokenizer", "--tokenize-url, or recordings with token ids") from None
         content = _content(place)
         try:
             self._tokenizer = Loaded.from_buffer(content)

@@ -261,7 +261,7 @@ def test_failed_requests_and_empty_outputs_are_noted_and_left_out(tmp_path: Path
 
 def test_text_that_counts_otherwise_than_the_server_did_is_noted(tmp_path: Path) -> None:
     _, reading = read(tmp_path, {**CHAT, **ANSWER, "usage": {"completion_tokens": 6}})
-    assert any("-50% against the servers' own counts" in note for note in reading.notes())
+    assert any("-50 % against the servers' own counts" in note for note in reading.notes())
     _, reading = read(tmp_path, {**CHAT, **ANSWER, "usage": {"completion_tokens": 3}})
     assert not any("servers' own" in note for note in reading.notes())
 

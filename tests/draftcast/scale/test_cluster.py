@@ -140,7 +140,10 @@ def test_without_the_package_the_next_step_is_named(
     monkeypatch.setitem(sys.modules, "distributed", None)
     result = run("whatif", reference_case, "--vary", "workload.input_tokens=1,2", "--dask", "tcp://127.0.0.1:1")
     assert result.exit_code == 1
-    assert "the package distributed is not installed; allowed: pip install 'draftcast[dask]'" in result.stderr
+    assert "--dask needs the package distributed, which is not installed; next: pip install 'draftcast[dask]'" in (
+        result.stderr
+    )
+    assert "pipx inject draftcast distributed" in result.stderr
 
 
 def test_jobs_and_dask_are_one_or_the_other(run: Run, reference_case: Path) -> None:
