@@ -61,8 +61,8 @@ class ResidualField:
 def knot_covariance(excess: float = 0.0) -> Array:
     """Covariance of the field at the knots of rows, then of requests, for a variance of 1 in all.
 
-    `excess` is the share of the variance beyond the usual model error: a machine that runs otherwise than described does
-    so at neighbouring loads as well, so most of it is broad, and only the rest has the shape of the usual humps.
+    `excess` is the share of the variance beyond the usual model error: a machine that runs otherwise than described
+    does so at neighbouring loads as well, so most of it is broad, and only the rest has the shape of the usual humps.
     """
     rows, requests = np.log(ROW_KNOTS), np.log(REQUEST_KNOTS)
     broad = BROAD_SHARE * excess
@@ -73,9 +73,14 @@ def knot_covariance(excess: float = 0.0) -> Array:
     return covariance
 
 
-def broad_covariance(log_rows: Array) -> Array:
+def broad_covariance(log_rows: Array, length: float = BROAD_LENGTH) -> Array:
     """Covariance of the broad part between ln(rows), for a variance of 1, `(num_points, num_points)`."""
-    return np.asarray(np.exp(-0.5 * _squared_distance(log_rows, log_rows) / BROAD_LENGTH**2))
+    return np.asarray(np.exp(-0.5 * _squared_distance(log_rows, log_rows) / length**2))
+
+
+def local_covariance(points: StepPoints) -> Array:
+    """Covariance of the usual field between the points, for a variance of 1, `(num_points, num_points)`."""
+    return _covariance(points, points) / _VARIANCE
 
 
 def _covariance(a: StepPoints, b: StepPoints) -> Array:

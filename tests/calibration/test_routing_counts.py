@@ -104,7 +104,7 @@ def test_a_file_with_other_separators_is_told_to_use_commas(mark: str, name: str
 def test_a_file_of_one_other_column_is_not_told_about_separators(tmp_path: Path) -> None:
     path = tmp_path / "counts.csv"
     path.write_text("concurrency\n1\n")
-    with pytest.raises(InputError, match="needed: tokens, requests, distinct_experts$"):
+    with pytest.raises(InputError, match=r"needed: tokens, requests, distinct_experts$"):
         read_expert_counts(str(path), 64, 8)
 
 
