@@ -5,7 +5,7 @@ pass over recorded answers, give such counts. They tell what step times tell onl
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,8 +57,9 @@ def read_expert_counts(path: str, num_experts: int, num_experts_per_tok: int) ->
 
     Raises `InputError` in one line where a count is impossible for such a layer.
     """
-    records, layer = checked(csv_records(path, "expert counts"), COLUMNS, path), (num_experts, num_experts_per_tok)
-    return tuple(_count(record, _Place(path, line), layer) for line, record in _bounded(records, path))
+    reader, layer = csv_records(path, "expert counts"), (num_experts, num_experts_per_tok)
+    records = _bounded(checked(reader, COLUMNS, path), path)
+    return tuple(_count(record, _Place(path, reader.line_num), layer) for record in records)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,13 +74,13 @@ class _Place:
         return InputError(f"'{short(self.path, SHOWN_PATH)}' line {self.line}: {what}")
 
 
-def _bounded(records: Iterable[Mapping[str, Any]], path: str) -> Iterable[tuple[int, Mapping[str, Any]]]:
-    for i, record in enumerate(records, start=2):
-        if i > _MAX_ROWS + 1:
+def _bounded(records: Iterable[Mapping[str, Any]], path: str) -> Iterator[Mapping[str, Any]]:
+    for number, record in enumerate(records, start=1):
+        if number > _MAX_ROWS:
             raise InputError(
                 f"expert counts: '{short(path, SHOWN_PATH)}' has over {_MAX_ROWS} rows, allowed: a row per kind of step"
             )
-        yield i, record
+        yield record
 
 
 def _count(record: Mapping[Any, Any], place: _Place, layer: tuple[int, int]) -> ExpertCount:

@@ -93,6 +93,13 @@ def test_a_file_without_the_columns_is_refused(tmp_path: Path) -> None:
         read_expert_counts(str(path), 64, 8)
 
 
+def test_blank_lines_count_where_a_bad_row_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "counts.csv"
+    path.write_text("tokens,requests,distinct_experts\n\n6,1,35\n\n6,1,99\n")
+    with pytest.raises(InputError, match="line 5: got 99 distinct experts"):
+        read_expert_counts(str(path), 64, 8)
+
+
 @pytest.mark.parametrize(("mark", "name"), [(";", "semicolons"), ("\t", "tabs"), ("|", "bars")])
 def test_a_file_with_other_separators_is_told_to_use_commas(mark: str, name: str, tmp_path: Path) -> None:
     path = tmp_path / "counts.csv"
