@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibration.coordinates import Coordinates, normal_coordinates
-from calibration.residual import knot_factor
+from calibration.residual import knot_covariance
 from hwmodel.residual import NUM_LOG_FACTORS, REQUEST_KNOTS, ROW_KNOTS
 from simulator.profile import CONSTANT_SHARE
 
@@ -17,16 +17,17 @@ Array = NDArray[np.float64]
 OFFSET = "drafted steps, log factor"
 
 
-def unit_factor() -> Array:
-    """Factor of the covariance of the residual coordinates at tau = 1, `(NUM_LOG_FACTORS, NUM_LOG_FACTORS)`."""
-    factor = np.zeros((NUM_LOG_FACTORS, NUM_LOG_FACTORS))
-    factor[:-1, :-1] = knot_factor()
-    factor[-1, -1] = CONSTANT_SHARE
-    return factor
+def residual_covariance(tau: float, usual: float) -> Array:
+    """Prior covariance of the residual coordinates, `(NUM_LOG_FACTORS, NUM_LOG_FACTORS)`; `usual` is the usual tau."""
+    covariance = np.zeros((NUM_LOG_FACTORS, NUM_LOG_FACTORS))
+    covariance[:-1, :-1] = knot_covariance(max(1.0 - (usual / tau) ** 2, 0.0))
+    covariance[-1, -1] = CONSTANT_SHARE**2
+    return tau**2 * covariance
 
 
-def residual_coordinates(tau: float) -> Coordinates:
+def residual_coordinates(tau: float, usual: float) -> Coordinates:
     """The knots and the factor of drafted steps, around 0."""
     rows = (f"step at {x:.0f} rows, log factor" for x in ROW_KNOTS)
     requests = (f"step at {x:.0f} requests, log factor" for x in REQUEST_KNOTS)
-    return normal_coordinates((*rows, *requests, OFFSET), tau * unit_factor())
+    factor = np.asarray(np.linalg.cholesky(residual_covariance(tau, usual)))
+    return normal_coordinates((*rows, *requests, OFFSET), factor)

@@ -61,6 +61,7 @@ def misfit_of(plan: Plan, fitted: Fitted) -> Misfit | None:
     worst = items[_farthest(items)[0]]
     place = next(i for i, q in enumerate(plan.questions) if q.label == worst.label)
     question = plan.questions[place]
+    loads = _loads(plan) if blind else ()
     return Misfit(
         num_measurements=len(items),
         num_inside=sum(item.inside for item in items),
@@ -69,7 +70,24 @@ def misfit_of(plan: Plan, fitted: Fitted) -> Misfit | None:
         error=question.natural(worst.predicted) / question.natural(worst.observed) - 1.0,
         usual_error=usual.value,
         found_error=min(found.value, 1.0),
+        loads=loads,
+        carried=_carried(plan, fitted, loads),
     )
+
+
+def _loads(plan: Plan) -> tuple[float, ...]:
+    """The one load that was measured, then the deployment's others."""
+    measured = plan.questions[0].requests
+    return (measured, *(c for c in map(float, plan.system.deployment.workload.concurrency) if c != measured))
+
+
+def _carried(plan: Plan, fitted: Fitted, loads: Sequence[float]) -> tuple[float, ...]:
+    """By what share the baseline's step at each load differs from the model at the fitted parameters."""
+    residual = fitted.forward.parameters(fitted.fit.mode[None, :]).residual
+    if residual is None or not loads:
+        return ()
+    requests = np.maximum(np.array(loads) / plan.system.batch_divisor, 1.0)
+    return tuple((residual.factor(requests, requests)[0] - 1.0).tolist())
 
 
 def _surprises(plan: Plan, fit: FitResult, past: Container[int], *, alone: bool) -> list[LeftOut]:

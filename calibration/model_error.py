@@ -5,7 +5,7 @@ of the measurements, load by load, each predicted from those before it and the f
 that only far-fetched parameters explain counts, as do loads that contradict each other (docs/calibration.md, eq. C3).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from statistics import NormalDist
 
@@ -86,11 +86,13 @@ def _doubt(tau: float, usual: float) -> float:
     return float(np.sqrt(_MEASUREMENT_SHARE * max(tau**2 - usual**2, 0.0)))
 
 
-def model_error(fit: FitResult, judged: Judged, residuals: slice, unit_factor: Array, prior: ModelError) -> ModelError:
+def model_error(
+    fit: FitResult, judged: Judged, residuals: slice, covariance_at: Callable[[float], Array], prior: ModelError
+) -> ModelError:
     """tau given the observations of `fit`.
 
-    `residuals` are the coordinates whose prior covariance is tau^2 times that of `unit_factor`. An observation that was
-    set aside is judged by its stated noise, but nothing else by it.
+    `residuals` are the coordinates whose prior covariance `covariance_at` gives for a tau. An observation that was set
+    aside is judged by its stated noise, but nothing else by it.
     """
     if prior.log_sd == 0.0 or not len(judged.loads):
         return prior
@@ -99,13 +101,13 @@ def model_error(fit: FitResult, judged: Judged, residuals: slice, unit_factor: A
     jacobian, noise, stated = fit.jacobian[order], judged.noise[order], judged.stated[order]
     errors = (fit.target - fit.predicted - fit.jacobian @ (fit.coordinates.mean - fit.mode))[order]
     parameters = np.delete(fit.coordinates.factor, np.arange(fit.coordinates.size)[residuals], axis=1)
-    fixed, moving = _square(jacobian @ parameters), _square(jacobian[:, residuals] @ unit_factor)
-    usual = fixed[0, 0] + prior.effective**2 * moving[0, 0] + noise[0] ** 2
+    fixed, moved = _square(jacobian @ parameters), jacobian[:, residuals]
+    usual = fixed[0, 0] + moved[0] @ covariance_at(prior.effective) @ moved[0] + noise[0] ** 2
     times = 1.0 if few else _conflict(errors[0] ** 2 / usual)
     log_density = np.empty((len(_GRID), len(errors)))
     for i, tau in enumerate(_GRID):
         doubt = _doubt(tau, prior.effective) if judged.num_loads > 1 else 0.0
-        covariance = fixed + tau**2 * moving + np.diag(noise**2 + doubt**2)
+        covariance = fixed + moved @ covariance_at(float(tau)) @ moved.T + np.diag(noise**2 + doubt**2)
         log_density[i] = _log_density(errors, covariance, noise**2 - stated**2, normal=few)
     log_prior = _log_prior(prior.value, prior.log_sd)
     found = _summary(log_prior + log_density.sum(1), prior.value, prior.log_sd, judged.num_loads)

@@ -11,7 +11,7 @@ from calibration import oddities
 from calibration.acceptance_book import AcceptanceBook
 from calibration.coordinates import Coordinates, coordinates_of, normal_coordinates
 from calibration.cross_validation import LeftOut, leave_out
-from calibration.discrepancy import residual_coordinates, unit_factor
+from calibration.discrepancy import residual_coordinates, residual_covariance
 from calibration.fit import FitOptions, fit_map
 from calibration.fit_result import FitResult
 from calibration.forward import Forward, nuisance_name
@@ -57,10 +57,14 @@ class Plan:
 
     def coordinates(self, tau: float) -> Coordinates:
         """Parameters, residuals, uncounted acceptances."""
-        base, residuals = coordinates_of(self.system.priors), residual_coordinates(tau)
+        base, residuals = coordinates_of(self.system.priors), residual_coordinates(tau, self.prior_tau.effective)
         if self.earlier and not self.earlier.same:  # else its measurements are among the questions
             base = base.updated(self.earlier.posterior.mode, self.earlier.posterior.factor)
         return base + residuals + self._nuisances()
+
+    def residual_covariance(self, tau: float) -> Array:
+        """Prior covariance of the residual coordinates at a model error."""
+        return residual_covariance(tau, self.prior_tau.effective)
 
     def _nuisances(self) -> Coordinates:
         settings = dict.fromkeys(q.setting for q in self.questions if q.tokens_per_step is None)
@@ -148,7 +152,7 @@ def fitted_plan(plan: Plan, options: FitOptions) -> Fitted:
         mode = fit.mode
         usual = usual or fit
         judged = _judged(plan, observations, past, oddities.repeat_scale(plan.questions, usual))
-        tau = model_error(fit, judged, plan.residuals, unit_factor(), plan.prior_tau)
+        tau = model_error(fit, judged, plan.residuals, plan.residual_covariance, plan.prior_tau)
     fit = _fit(plan, tau, observations, replace(options, start=mode))
     forward = plan.forward(fit.coordinates)
     left = leave_out(fit, groups)

@@ -3,7 +3,7 @@
 The baseline's own sweep is the cost of verifying as many tokens: where a step of C requests lies above the model, a
 step that verifies T = C rows will too. A cost can belong to the token rows of a step or to its sequences; in a baseline
 sweep both grow together, so the residual is the sum of smooth random fields over each (docs/accuracy.md, eq. G1). A
-profile keeps it at powers of two (`knot_factor`), the backtest where a baseline was measured (`ResidualField`).
+profile keeps it at powers of two (`knot_covariance`), the backtest where a baseline was measured (`ResidualField`).
 """
 
 from dataclasses import dataclass
@@ -22,6 +22,9 @@ _HUMPS_SD, _HUMPS_LENGTH = 0.035, 0.3
 _SEQUENCES_SD, _SEQUENCES_LENGTH = 0.02, 1.0
 _VARIANCE = _ROWS_SD**2 + _HUMPS_SD**2 + _SEQUENCES_SD**2
 _CONTEXT_SCALE_TOKENS, _CONTEXT_LENGTH = 4000.0, 1.2
+# Of an error beyond the usual one: the share of its variance that neighbouring loads have in common, and over which
+# length. Likelihood of the published sweeps, sources left out (docs/calibration.md, C2; verification/error_by_load.py).
+BROAD_SHARE, BROAD_LENGTH = 0.75, 2.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +58,29 @@ class ResidualField:
         return np.asarray(np.sqrt(np.maximum(_VARIANCE - np.sum((cross @ self.inverse) * cross, axis=1), 0.0)))
 
 
-def knot_factor() -> Array:
-    """Factor of the field's covariance at the knots of rows, then of requests, for a variance of 1 in all."""
+def knot_covariance(excess: float = 0.0) -> Array:
+    """Covariance of the field at the knots of rows, then of requests, for a variance of 1 in all.
+
+    `excess` is the share of the variance beyond the usual model error: a machine that runs otherwise than described
+    does so at neighbouring loads as well, so most of it is broad, and only the rest has the shape of the usual humps.
+    """
     rows, requests = np.log(ROW_KNOTS), np.log(REQUEST_KNOTS)
-    factor = np.zeros((len(rows) + len(requests), len(rows) + len(requests)))
-    factor[:NUM_ROW_KNOTS, :NUM_ROW_KNOTS] = np.linalg.cholesky(_of_rows(rows, rows) / _VARIANCE)
-    factor[NUM_ROW_KNOTS:, NUM_ROW_KNOTS:] = np.linalg.cholesky(_of_sequences(requests, requests) / _VARIANCE)
-    return factor
+    broad = BROAD_SHARE * excess
+    covariance = np.zeros((len(rows) + len(requests), len(rows) + len(requests)))
+    covariance[:NUM_ROW_KNOTS, :NUM_ROW_KNOTS] = broad_covariance(rows) * broad
+    covariance[:NUM_ROW_KNOTS, :NUM_ROW_KNOTS] += _of_rows(rows, rows) / _VARIANCE * (1.0 - broad)
+    covariance[NUM_ROW_KNOTS:, NUM_ROW_KNOTS:] = _of_sequences(requests, requests) / _VARIANCE * (1.0 - broad)
+    return covariance
+
+
+def broad_covariance(log_rows: Array, length: float = BROAD_LENGTH) -> Array:
+    """Covariance of the broad part between ln(rows), for a variance of 1, `(num_points, num_points)`."""
+    return np.asarray(np.exp(-0.5 * _squared_distance(log_rows, log_rows) / length**2))
+
+
+def local_covariance(points: StepPoints) -> Array:
+    """Covariance of the usual field between the points, for a variance of 1, `(num_points, num_points)`."""
+    return _covariance(points, points) / _VARIANCE
 
 
 def _covariance(a: StepPoints, b: StepPoints) -> Array:

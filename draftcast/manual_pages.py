@@ -282,6 +282,8 @@ PAGES: Mapping[str, Page] = {
         _examples(
             ("How many experts do 1 to 8 tokens read?", "experts kimi-k2.5-int4 -t 1-8"),
             ("And if only 64 may be read?", "experts kimi-k2.5-int4 -t 8,32 --budget 64"),
+            ("What do experts counted in a layer say of the routing?",
+             "experts qwen3-30b-a3b-bf16 --counted examples/machine/expert-counts.csv"),
         ),
     ),
     "allreduce": Page(

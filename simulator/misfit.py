@@ -15,6 +15,8 @@ class Misfit:
 
     `num_inside` of `num_measurements` lie in the 90 % interval that all other loads and the usual model error give
     them, or the priors alone (`from_priors`); `worst` is the farthest off, its prediction by the share `error`.
+    Where one load was measured alone, `carried` is by what share a step differs from the model at each of `loads`, the
+    measured one first: what no parameter explains, as far as it counts elsewhere.
     """
 
     num_measurements: int
@@ -25,6 +27,8 @@ class Misfit:
     usual_error: float  # tau before and after, relative
     found_error: float
     widening: float | None = None  # of the speedup's interval; None where no speedup was in question
+    loads: tuple[float, ...] = ()
+    carried: tuple[float, ...] = ()
 
     def sentence(self) -> str:
         """All of it in one note."""
@@ -35,15 +39,32 @@ class Misfit:
         wider = "" if (self.widening or 0.0) < _WIDER else f", and intervals are {self.widening:.1f} times as wide"
         return (
             f"the profile's measurements do not fit the model: {inside} (farthest: {self.worst}, predicted"
-            f" {percent(self.error, signed=True)}); the model error is"
-            f" taken as {percent(self.found_error)} instead of {percent(self.usual_error)}{wider}. Check"
-            " attention backend,"
-            " interconnect, AllReduce class and graphs of the deployment file, and that measurement"
+            f" {percent(self.error, signed=True)}); the model error is taken as {percent(self.found_error)} instead of"
+            f" {percent(self.usual_error)}{wider}. Check attention backend, interconnect, AllReduce class and graphs of"
+            f" the deployment file, and that measurement{self._elsewhere()}"
         )
+
+    def _elsewhere(self) -> str:
+        """What one load says of the others, in words; nothing where there are none."""
+        if not self.loads[1:]:
+            return ""
+        by_load = ", ".join(_at(*pair) for pair in zip(self.loads[1:], self.carried[1:], strict=True))
+        there = percent(self.carried[0], signed=True)
+        return (
+            f". Only C={self.loads[0]:g} was measured: what no parameter explains there, {there} of a"
+            f" step, counts at other loads as far as they are alike ({by_load}), and the model alone beyond: measure"
+            " those loads too"
+        )
+
+
+def _at(load: float, share: float) -> str:
+    """The part that counts at one load: C=4: -18 %."""
+    return f"C={load:g}: {percent(share, signed=True)}" if round(100 * share) else f"C={load:g}: none"
 
 
 def misfit_of(tree: JsonTable) -> Misfit:
     """The record of a profile's JSON, every value checked."""
+    loads = tuple(tree.vector("loads").tolist()) if tree.get("loads") is not None else ()
     return Misfit(
         num_measurements=tree.whole("num_measurements", 1, _MOST_MEASUREMENTS),
         num_inside=tree.whole("num_inside", 0, _MOST_MEASUREMENTS),
@@ -53,4 +74,6 @@ def misfit_of(tree: JsonTable) -> Misfit:
         usual_error=tree.number("usual_error", 0.0, 1.0),
         found_error=tree.number("found_error", 0.0, 1.0),
         widening=tree.optional("widening", 0.0, 1e6),
+        loads=loads,
+        carried=tuple(tree.vector("carried", len(loads)).tolist()) if loads else (),
     )

@@ -64,7 +64,7 @@ class Outcome:
 def truth_of(deployment: Deployment, rng: np.random.Generator) -> Profile:
     """A machine drawn from the priors, as a profile that knows it exactly."""
     system = build_system(deployment)
-    coordinates = coordinates_of(system.priors) + residual_coordinates(TAU)
+    coordinates = coordinates_of(system.priors) + residual_coordinates(TAU, TAU)
     drawn = np.clip(coordinates.factor @ rng.standard_normal(coordinates.size), coordinates.low, coordinates.high)
     drawn[coordinates.names.index("verify_path_applies")] = 0.0
     return Profile(

@@ -61,7 +61,7 @@ _QUANTITIES = (
 _MAX_BYTES = 50_000_000
 _MAX_ROWS = 50_000
 _MAX_CELL_CHARS = 20_000
-_SHOWN_PATH = 200
+SHOWN_PATH = 200
 _MAX_RATIO = 1000.0  # a speedup outside 1/1000 to 1000 is a slip of unit
 _MAX_DRAFT_TOKENS = 256  # more is a count of something else
 _MAX_REQUESTS = 1e6
@@ -100,7 +100,7 @@ def read_published(path: str) -> list[PublishedRow]:
 
 def csv_records(path: str, what: str) -> "csv.DictReader[str]":
     """The records of a CSV file of bounded size; `what` is what errors call such files."""
-    shown = short(path, _SHOWN_PATH)
+    shown = short(path, SHOWN_PATH)
     data = read_bounded(
         path,
         _MAX_BYTES,
@@ -116,12 +116,13 @@ def csv_records(path: str, what: str) -> "csv.DictReader[str]":
 
 def checked(records: Iterable[Mapping[str, Any]], needed: Sequence[str], name: str) -> Iterator[Mapping[str, Any]]:
     """The records as they come; InputError where one lacks a needed column, where it is no CSV, or where none comes."""
-    shown, found = short(name, _SHOWN_PATH), False
+    shown, found = short(name, SHOWN_PATH), False
     try:
         for record in records:
             missing = [column for column in needed if column not in record]
             if missing:
-                raise InputError(f"'{shown}' lacks the column {missing[0]}, needed: {', '.join(needed)}")
+                hint = _separator_hint([name for name in record if name is not None])
+                raise InputError(f"'{shown}' lacks the column {missing[0]}, needed: {', '.join(needed)}{hint}")
             found = True
             yield record
     except csv.Error as problem:
@@ -130,12 +131,21 @@ def checked(records: Iterable[Mapping[str, Any]], needed: Sequence[str], name: s
         raise InputError(f"no rows in '{shown}', allowed: a header line and at least one row")
 
 
+def _separator_hint(columns: Sequence[Any]) -> str:
+    """Where a header is one cell with other separators in it: that they are to be commas."""
+    if len(columns) == 1:
+        for mark, name in ((";", "semicolons"), ("\t", "tabs"), ("|", "bars")):
+            if mark in str(columns[0]):
+                return f"; its cells are apart by {name}, allowed: commas, and a point in numbers"
+    return ""
+
+
 def rows_of(records: "csv.DictReader[str] | Iterable[Mapping[str, Any]]", name: str) -> list[PublishedRow]:
     """Checked rows of parsed records; `name` is what errors call the source."""
     rows: list[PublishedRow] = []
     for number, record in enumerate(checked(records, _NEEDED, name), start=2):
         if len(rows) == _MAX_ROWS:
-            raise InputError(f"'{short(name, _SHOWN_PATH)}' has more rows, allowed: to {_MAX_ROWS:,}")
+            raise InputError(f"'{short(name, SHOWN_PATH)}' has more rows, allowed: to {_MAX_ROWS:,}")
         rows.append(_row(getattr(records, "line_num", number), record))
     return rows
 

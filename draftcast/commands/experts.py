@@ -23,7 +23,14 @@ ROUTING = ("popularity_sigma", "stickiness", "routing_memory")
 
 @click.command("experts", cls=Command)
 @click.argument("model", metavar="MODEL")
-@click.option("-t", "--tokens", type=IntList(), required=True, help="Tokens in the step, such as 1,2,4-8.")
+@click.option(
+    "-t",
+    "--tokens",
+    type=IntList(),
+    default="1,2,4,8,16,32,64",
+    show_default=True,
+    help="Tokens in the step, such as 1,2,4-8.",
+)
 @click.option("--popularity-sigma", type=click.FloatRange(0.0, MAX_SIGMA), help="Log-sd of how often experts are used.")
 @click.option("--stickiness", type=click.FloatRange(0.0, 1.0), help="How often a token repeats the experts before it.")
 @click.option(
@@ -57,7 +64,8 @@ def command(
     """How many experts a layer reads, by the number of tokens in a step.
 
     The reason why drafts cost a mixture of experts more than a dense model: each further token reads further experts.
-    With --budget: the experts with the most gate mass are kept, and how much of each token's gates that leaves.
+    With --counted: the parameters of the routing fitted to your own counts, for the deployment file. With --budget: the
+    experts with the most gate mass are kept, and how much of each token's gates that leaves.
     """
     from draftcast.expand import known_model
     from hwmodel.experts_report import default_routing, experts_curve

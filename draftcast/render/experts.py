@@ -42,9 +42,15 @@ def _fitted(fitted: Mapping[str, Any], page: Page) -> None:
         for row in fitted["rows"]
     ]
     page.table(("tokens in the step", "requests", "counted", "fitted"), rows)
+    parameters = [
+        (name, "the counts" if found["determined"] else "its prior", significant(found["value"]))
+        for name, found in fitted["parameters"].items()
+    ]
+    page.table(("parameter", "from", "value"), parameters, num_texts=2)
     unknown = [name for name, found in fitted["parameters"].items() if not found["determined"]]
     if unknown:
-        page.text(f"The counts fit as well with {', '.join(unknown)} at the prior: fitted here, but not worth stating.")
+        held = "" if len(unknown) == len(parameters) else ", and the rest is fitted with that"
+        page.text(f"The counts fit as well with {', '.join(unknown)} at the prior: they do not tell it{held}.")
     if fitted["deployment_toml"] is not None:
         page.text("For the deployment file:")
         for line in fitted["deployment_toml"].splitlines():

@@ -31,7 +31,7 @@ def question(quantity: Any, requests: float, setting: Setting = BASE, **changes:
 def answers(*questions: Question, y: np.ndarray | None = None) -> np.ndarray:
     """What the box says, at the priors' medians or at `y` beyond the parameters."""
     system = build_system(box())
-    coordinates = coordinates_of(system.priors) + residual_coordinates(0.05)
+    coordinates = coordinates_of(system.priors) + residual_coordinates(0.05, 0.05)
     nuisances = dict.fromkeys(q.setting for q in questions if q.tokens_per_step is None)
     for setting in nuisances:
         coordinates = coordinates + normal_coordinates((nuisance_name(setting),), np.array([[0.2]]))
@@ -68,7 +68,7 @@ def test_share_of_allreduce_is_that_of_the_parts() -> None:
 def test_many_rows_are_what_each_is_alone() -> None:
     system = build_system(box())
     asked = [question("tpot", 4.0), question("allreduce_share", 1.0), question("tpot", 2.0, DRAFTED)]
-    coordinates = coordinates_of(system.priors) + residual_coordinates(0.05)
+    coordinates = coordinates_of(system.priors) + residual_coordinates(0.05, 0.05)
     forward = Forward(system, asked, coordinates)
     rows = np.random.default_rng(0).standard_normal((5, coordinates.size)) * 0.5 * coordinates.spread
     together = forward.predict(rows)
@@ -106,7 +106,7 @@ def test_uncounted_tokens_per_step_are_a_coordinate_of_their_own() -> None:
 
 def test_a_fixed_coordinate_stays_whatever_is_asked() -> None:
     system = build_system(box())
-    coordinates = coordinates_of(system.priors) + residual_coordinates(0.05)
+    coordinates = coordinates_of(system.priors) + residual_coordinates(0.05, 0.05)
     index = coordinates.names.index("host_step_ms")
     free = Forward(system, [question("tpot", 1.0)], coordinates)
     held = Forward(system, [question("tpot", 1.0)], coordinates, fixed=((index, 1.0),))
@@ -125,7 +125,7 @@ def test_step_of_the_answer_equals_the_grid_of_the_study() -> None:
 
 
 def test_names_of_the_coordinates_tell_what_they_are() -> None:
-    names = residual_coordinates(0.05).names
+    names = residual_coordinates(0.05, 0.05).names
     assert names[0] == "step at 1 rows, log factor"
     assert names[-1] == OFFSET
     assert len(set(names)) == NUM_LOG_FACTORS

@@ -64,6 +64,28 @@ def test_few_loads_that_the_model_cannot_explain_widen_the_answer_and_say_what_m
     assert width(found) > 2.0 * width(fine)
 
 
+@pytest.mark.parametrize("times", [0.2, 5.0])
+def test_what_one_load_misses_counts_less_with_the_distance_and_is_said(times: float) -> None:
+    cell = measured_cells(box(), loads=(1,))[0]
+    misfit = fitted(replace(cell, tpot_s=times * (cell.tpot_s or 0.0))).profile.misfit
+    assert misfit is not None
+    assert misfit.loads == (1.0, *(c for c in box().workload.concurrency if c != 1))
+    sizes = np.abs(np.log1p(misfit.carried))
+    assert sizes[0] > 0.1
+    assert np.all(np.diff(sizes) < 0)
+    assert all(share * misfit.carried[0] >= 0 for share in misfit.carried)
+    assert f"Only C=1 was measured: what no parameter explains there, {misfit.carried[0]:+.0%} of a step" in (
+        misfit.sentence()
+    )
+
+
+def test_between_measured_loads_nothing_is_said_of_what_is_carried() -> None:
+    cells = [replace(c, tpot_s=5.0 * (c.tpot_s or 0.0)) for c in measured_cells(box(), loads=(1, 8))]
+    misfit = fitted(*cells).profile.misfit
+    assert misfit is not None
+    assert misfit.loads == misfit.carried == ()
+
+
 def width(found: Calibration) -> float:
     """Width of the 90 % interval of ln(speedup) at 8 requests."""
     study = build_study(with_profile(box(), found.profile), k_max=3, num_draws=500)

@@ -33,7 +33,7 @@ def found_in(values: np.ndarray, spread: float = 0.3, set_aside: dict[int, float
         noise[i] = wide
     fit = fitted(values, spread, noise)
     judged = Judged(np.exp2(np.arange(float(len(values)))), noise, stated)
-    return model_error(fit, judged, slice(1, len(values) + 1), np.eye(len(values)), USUAL)
+    return model_error(fit, judged, slice(1, len(values) + 1), lambda tau: tau**2 * np.eye(len(values)), USUAL)
 
 
 @pytest.mark.parametrize("true_tau", [0.02, 0.05, 0.12])
@@ -90,7 +90,7 @@ def test_the_order_of_the_measurements_does_not_matter() -> None:
     for order in ([0, 1, 2], [2, 0, 1]):
         fit = fitted(values[order], 0.3, stated)
         judged = Judged(loads[order], stated, stated)
-        taus.append(model_error(fit, judged, slice(1, 4), np.eye(3), USUAL).value)
+        taus.append(model_error(fit, judged, slice(1, 4), lambda tau: tau**2 * np.eye(3), USUAL).value)
     assert taus[0] == pytest.approx(taus[1], rel=1e-6)
 
 
@@ -98,7 +98,7 @@ def test_a_model_error_that_is_stated_stays() -> None:
     stated = ModelError.prior(0.03, 0.0)
     fit = fitted(np.array([0.3, -0.3]), 0.3, np.full(2, NOISE))
     judged = Judged(np.array([1.0, 2.0]), np.full(2, NOISE), np.full(2, NOISE))
-    assert model_error(fit, judged, slice(1, 3), np.eye(2), stated) is stated
+    assert model_error(fit, judged, slice(1, 3), lambda tau: tau**2 * np.eye(2), stated) is stated
     assert stated.effective == 0.03
 
 

@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 
 from calibration.routing_counts import ExpertCount, fit_routing, read_expert_counts
 from hwmodel.errors import InputError
+from hwmodel.experts_report import default_routing
 from hwmodel.moe import Routing, expected_distinct, uniform_distinct
+from simulator.deployment.keys import short
 
 STEPS = ((2, 2), (8, 8), (32, 32), (4, 1), (16, 1), (32, 4), (128, 4))
 
@@ -70,6 +72,8 @@ def test_rows_are_read_whatever_other_columns_there_are(tmp_path: Path) -> None:
         ("6,1,nan", "line 2: distinct_experts: got 'nan'"),
         ("6,1,inf", "line 2: distinct_experts: got 'inf'"),
         ("6,many,30", "line 2: requests: got 'many'"),
+        ("6,1,35,2", "line 2: got 4 cells, allowed: 3, as in the header"),
+        ("6,1,35,", "line 2: got 4 cells, allowed: 3"),
     ],
 )
 def test_an_impossible_row_is_named_with_what_is_allowed(row: str, message: str, tmp_path: Path) -> None:
@@ -78,6 +82,7 @@ def test_an_impossible_row_is_named_with_what_is_allowed(row: str, message: str,
     with pytest.raises(InputError) as raised:
         read_expert_counts(str(path), 64, 8)
     assert message in str(raised.value)
+    assert str(raised.value).startswith(f"'{short(str(path), 200)}' line 2: ")
     assert "\n" not in str(raised.value)
 
 
@@ -86,6 +91,50 @@ def test_a_file_without_the_columns_is_refused(tmp_path: Path) -> None:
     path.write_text("concurrency,tpot_ms\n1,13.6\n")
     with pytest.raises(InputError, match="lacks the column tokens"):
         read_expert_counts(str(path), 64, 8)
+
+
+def test_blank_lines_count_where_a_bad_row_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "counts.csv"
+    path.write_text("tokens,requests,distinct_experts\n\n6,1,35\n\n6,1,99\n")
+    with pytest.raises(InputError, match="line 5: got 99 distinct experts"):
+        read_expert_counts(str(path), 64, 8)
+
+
+@pytest.mark.parametrize(("mark", "name"), [(";", "semicolons"), ("\t", "tabs"), ("|", "bars")])
+def test_a_file_with_other_separators_is_told_to_use_commas(mark: str, name: str, tmp_path: Path) -> None:
+    path = tmp_path / "counts.csv"
+    path.write_text(f"tokens{mark}requests{mark}distinct_experts\n6{mark}1{mark}35,2\n")
+    with pytest.raises(InputError, match=f"apart by {name}, allowed: commas, and a point in numbers"):
+        read_expert_counts(str(path), 64, 8)
+
+
+def test_a_file_of_one_other_column_is_not_told_about_separators(tmp_path: Path) -> None:
+    path = tmp_path / "counts.csv"
+    path.write_text("concurrency\n1\n")
+    with pytest.raises(InputError, match=r"needed: tokens, requests, distinct_experts$"):
+        read_expert_counts(str(path), 64, 8)
+
+
+@pytest.mark.parametrize(
+    "steps", [((1, 1),), ((2, 2), (8, 8), (32, 32)), ((4, 1),), ((4, 1), (8, 1)), STEPS], ids=lambda s: f"{len(s)} rows"
+)
+@pytest.mark.parametrize("routing", [Routing(1.2, 0.4, 3.0), Routing(0.5, 0.05, 30.0)])
+def test_what_the_counts_do_not_tell_has_the_value_of_its_prior(
+    steps: tuple[tuple[int, int], ...], routing: Routing
+) -> None:
+    found = fit_routing(128, 8, counted(routing, steps))
+    centre = default_routing()
+    for name in found.undetermined:
+        assert found.value[name] == pytest.approx(getattr(centre, name))
+    truth = [count.distinct_experts for count in counted(routing, steps)]
+    assert found.fitted == pytest.approx(truth, rel=0.06)
+
+
+def test_counts_that_only_two_parameters_together_explain_leave_one_of_them_told() -> None:
+    # One row of one request: the parameters stand in for each other, but cannot all stay at their priors.
+    found = fit_routing(128, 8, [ExpertCount(16, 1, 60.0)])
+    assert 0 < len(found.undetermined) < 3
+    assert found.fitted[0] == pytest.approx(60.0, rel=0.05)
 
 
 def test_a_layer_that_reads_fewer_experts_is_not_taken_for_one_that_reads_more() -> None:

@@ -98,7 +98,25 @@ def test_what_counts_do_not_tell_is_said_and_left_out_of_the_table(run: Run, tmp
     assert strict(run(*question, "--json").stdout)["fitted"]["deployment_toml"] is None
     words = " ".join(run(*question).stdout.split())
     assert "fit as well with popularity_sigma, stickiness, routing_memory at the prior" in words
+    assert "popularity_sigma its prior 0.900 stickiness its prior 0.200 routing_memory its prior 6.50" in words
     assert "[parameters]" not in words
+
+
+def test_the_fit_alone_needs_no_tokens(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "counts.csv"
+    path.write_text(COUNTS)
+    result = strict(run("experts", "qwen3-30b-a3b-bf16", "--counted", path, "--json").stdout)
+    assert result["inputs"]["tokens"] == [1, 2, 4, 8, 16, 32, 64]
+    assert result["fitted"]["deployment_toml"]
+    assert "[default: 1,2,4,8,16,32,64]" in " ".join(run("experts", "--help").stdout.split())
+
+
+def test_a_bad_row_of_counts_is_named_with_its_file(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "counts.csv"
+    path.write_text(f"{COUNTS}4,1,24,7\n")
+    result = run("experts", "qwen3-30b-a3b-bf16", "--counted", path)
+    assert result.exit_code == 1
+    assert result.stderr.endswith("counts.csv' line 6: got 4 cells, allowed: 3, as in the header\n")
 
 
 def test_counted_experts_and_a_stated_parameter_contradict_each_other(run: Run, tmp_path: Path) -> None:

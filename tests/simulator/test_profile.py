@@ -33,7 +33,7 @@ def full() -> Profile:
         cells_sha256=("cd",),
         facts_sha256=("ef",),
         stated_acceptance="12",
-        misfit=Misfit(3, 1, False, "TPOT at C=4", -0.6, 0.05, 0.3, 2.5),
+        misfit=Misfit(3, 1, False, "TPOT at C=4", -0.6, 0.05, 0.3, 2.5, (4.0, 64.0), (-0.3, -0.1)),
     )
 
 
@@ -41,6 +41,15 @@ def test_a_profile_of_an_earlier_version_has_no_misfit(full: Profile) -> None:
     document = full.to_document()
     del document["misfit"]
     assert parse_profile(document).misfit is None
+
+
+def test_a_misfit_of_an_earlier_version_says_nothing_of_other_loads(full: Profile) -> None:
+    document = full.to_document()
+    del document["misfit"]["loads"], document["misfit"]["carried"]
+    misfit = parse_profile(document).misfit
+    assert misfit is not None
+    assert misfit.loads == misfit.carried == ()
+    assert "was measured:" not in misfit.sentence()
 
 
 def test_a_written_profile_is_read_again_as_it_was(full: Profile) -> None:
