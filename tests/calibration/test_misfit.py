@@ -11,6 +11,7 @@ from profiles import BOX, box
 from calibration.calibrate import Calibration, calibrate
 from calibration.misfit import warnings
 from calibration.records import Evidence, MeasuredCell
+from hwmodel.percent import percent
 from simulator.closed_form import Cell
 from simulator.deployment import Deployment, load_deployment
 from simulator.deployment.load import with_profile
@@ -74,9 +75,8 @@ def test_what_one_load_misses_counts_less_with_the_distance_and_is_said(times: f
     assert sizes[0] > 0.1
     assert np.all(np.diff(sizes) < 0)
     assert all(share * misfit.carried[0] >= 0 for share in misfit.carried)
-    assert f"Only C=1 was measured: what no parameter explains there, {misfit.carried[0]:+.0%} of a step" in (
-        misfit.sentence()
-    )
+    there = percent(misfit.carried[0], signed=True)
+    assert f"Only C=1 was measured: what no parameter explains there, {there} of a step" in misfit.sentence()
 
 
 def test_between_measured_loads_nothing_is_said_of_what_is_carried() -> None:
