@@ -77,6 +77,18 @@ def test_paths_in_a_file_are_relative_to_its_folder(tmp_path: Path) -> None:
     assert deployment.speculation.draft_model == "org/name-eagle3"
 
 
+def test_a_path_with_a_blank_is_relative_to_its_folder_too_and_a_launch_command_is_none(tmp_path: Path) -> None:
+    (tmp_path / "my models").mkdir()
+    (tmp_path / "my models" / "config 1.json").write_text("{}")
+    (tmp_path / "d.toml").write_text(
+        '[model]\nconfig = "my models/config 1.json"\n[hardware]\ngpu = "h200"\n'
+        '[engine]\nlaunch = "vllm serve ./config.json"\n'
+    )
+    tables = read_tables(tmp_path / "d.toml")
+    assert tables["model"]["config"] == str(tmp_path / "my models" / "config 1.json")
+    assert tables["engine"]["launch"] == "vllm serve ./config.json"
+
+
 def test_read_tables_gives_the_file_as_it_stands() -> None:
     assert read_tables(REFERENCE)["speculation"]["prompt_lookup_max"] == 4
 
