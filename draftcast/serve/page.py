@@ -134,9 +134,8 @@ def _row(control: Control, state: State, own: Mapping[str, str]) -> str:
     said = unit if control.stops and not unit[:1].isdigit() else ""  # with the value of a slider
     head = (
         f'<div class="row{changed}" data-key="{safe(control.key)}" data-own="{safe(own[control.key])}"'
-        f' data-needs="{safe(control.needs)}" data-unit="{safe(said)}" title="{safe(told)}"><label for="{name}">{safe(control.label)}'
-        + (f" <small>{safe(unit)}</small>" if unit else "")
-        + "</label>"
+        f' data-needs="{safe(control.needs)}" data-unit="{safe(said)}" title="{safe(told)}">'
+        f'<label for="{name}">{safe(control.label)}' + (f" <small>{safe(unit)}</small>" if unit else "") + "</label>"
     )
     field = _select if control.options else _number
     return (
