@@ -3,6 +3,7 @@
 import itertools
 import json
 import math
+import re
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from validate.report import backtest, calibrate, choose, curves, options, simulate, validate, whatif
 from validate.report.chart import Chart
 from validate.report.draw import inline_svg
+from validate.report.theme import BASELINE, SPECULATIVE
 
 Json = dict[str, Any]
 
@@ -206,6 +208,28 @@ def test_a_simulation_draws_percentiles_and_series_of_both_arms() -> None:
         ("baseline", 1.0, 1.0),
         ("baseline", 2.0, 2.0),
     ]
+
+
+def fills(svg: str, color: str) -> set[str]:
+    """How much of it shines through where a mark has this colour: of all bars and of the legend's."""
+    return set(re.findall(rf'fill="{color}" fill-opacity="([0-9.]+)"|fill="{color}"', svg))
+
+
+def test_the_legend_of_bars_has_the_shades_of_the_bars() -> None:
+    charts = simulate.charts({"baseline": simulated(), "speculative": simulated()}, {})
+    svg = inline_svg(named(charts, "waiting-ttft").wide, "a", "bars")
+    assert fills(svg, BASELINE) == {"0.55"}
+    assert fills(svg, SPECULATIVE) == {""}
+
+
+def test_a_series_too_short_for_a_line_has_marks_as_large_as_a_curve() -> None:
+    def mark_sizes(values: int) -> set[float | None]:
+        arm = simulated(series={name: [float(i) for i in range(values)] for name in ("time_s", "running")})
+        spec = named(simulate.charts({"baseline": arm, "speculative": arm}, {}), "series-running").wide
+        return {each["mark"].get("size") for each in spec["layer"] if each["mark"]["type"] == "point"}
+
+    assert mark_sizes(1) == {None}
+    assert mark_sizes(50) == {8}
 
 
 def test_a_simulation_that_was_interrupted_draws_the_arm_that_ran() -> None:
