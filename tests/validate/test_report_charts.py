@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from validate.report import backtest, calibrate, choose, curves, options, simulate, validate, whatif
+from validate.report import backtest, calibrate, choose, curves, heat, options, simulate, validate, whatif
 from validate.report.chart import Chart
 from validate.report.draw import inline_svg
 from validate.report.theme import BASELINE, SPECULATIVE
@@ -113,6 +113,21 @@ def test_a_grid_too_large_to_draw_is_thinned_and_stays_whole_in_the_table() -> N
     assert len([c for c in charts if c.group == "speedup-by-load"]) <= 9
 
 
+@pytest.mark.parametrize("narrow", [False, True])
+@pytest.mark.parametrize("label", ["k = 1", "a machine of another kind with drafts of its own"])
+@pytest.mark.parametrize("most", [1.5, 12.0])
+def test_figures_of_a_heat_map_do_not_touch_each_other(narrow: bool, label: str, most: float) -> None:
+    cells = [heat.HeatCell(str(2**i), label, "", speedup(most), 0.5) for i in range(heat.MAX_COLUMNS)]
+    svg = inline_svg(heat.heat_spec(cells, "load", 0.8, narrow=narrow), "a", "map")
+    texts = re.findall(
+        r'translate\(([0-9.]+),[0-9.]+\)" font-size="([0-9.]+)px" font-weight="bold"[^>]*>([0-9.]+x)<', svg
+    )
+    assert len(texts) > 1
+    assert len(texts) == len(heat.drawn_columns(cells, narrow=narrow))
+    for (left, size, text), (right, _, _) in itertools.pairwise(texts):
+        assert float(right) - float(left) > 0.58 * float(size) * len(text)
+
+
 def test_what_a_heat_map_leaves_out_is_said() -> None:
     many, few = ([cell(k, load, 1.0) for k in (0, 1) for load in range(1, loads)] for loads in (21, 4))
     assert (
@@ -172,6 +187,22 @@ def test_a_combination_that_does_not_fit_is_not_drawn_beside_those_that_do() -> 
     unfit["baseline"]["limited_by"] = "does_not_fit"
     charts = whatif.charts({"inputs": {}, "rows": [what_if_row({"a.b": 1}, 0.9), unfit]}, {})
     assert drawn(named(charts, "speedups"), "label", "mid") == [("1", 0.9)]
+
+
+def test_parts_of_more_combinations_than_are_drawn_are_said_to_be_the_first() -> None:
+    def findings(count: int) -> list[str]:
+        row = {
+            "speedup": speedup(1.1),
+            "probability_faster": 0.5,
+            "baseline": arm(0.01, experts=0.01),
+            "speculative": arm(0.012, experts=0.01),
+        }
+        rows = [{"vary": {"a": i}, **row} for i in range(count)]
+        charts = whatif.charts({"inputs": {}, "rows": rows}, {})
+        return [chart.finding for chart in charts if chart.name.startswith("step-parts")]
+
+    assert not any("combinations" in finding for finding in findings(12))
+    assert all(finding.endswith("The first 12 of 13 combinations are drawn.") for finding in findings(13))
 
 
 def test_no_combination_no_chart() -> None:
