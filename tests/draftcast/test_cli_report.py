@@ -221,3 +221,13 @@ def test_a_page_is_written_also_where_the_reader_of_the_output_has_gone(small: P
         assert page.read_text(encoding="utf-8").endswith("</html>\n")
         assert list(plots.glob("*.svg"))
         page.unlink()
+
+
+def test_a_note_is_said_once_in_the_json_and_on_the_page(run: Run, small: Path, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    asked = ("--method", "mtp", "--model", "deepseek-v3-fp8", "--gpu", "h200", "--num-gpus", "8")
+    result = run("choose", small, *asked, "--set", "engine.tensor_parallel_size=8", *SHORT, "--json", "--report", page)
+    notes = json.loads(result.stdout)["notes"]
+    assert any("re-run the same layers" in note for note in notes)
+    assert len(notes) == len(set(notes))
+    assert page.read_text(encoding="utf-8").count("<li>vLLM 0.16.0: 3 draft tokens with 1 MTP layer") == 1
