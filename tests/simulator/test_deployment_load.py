@@ -144,6 +144,8 @@ def test_a_file_with_a_byte_order_mark_is_read(tmp_path: Path) -> None:
         ({"hardware": {"gpu": "h200", "nccl_tests": "absent\n.txt"}}, "hardware.nccl_tests: no file"),
         ({"hardware": {"gpu": "h200", "allreduce_latency_us": -1}}, "got -1, allowed: number above 0"),
         ({"workload": {"concurrency": []}}, "got an empty list"),
+        ({"workload": {"concurrency": list(range(1, 70))}}, "workload.concurrency: got 69 values, allowed: at most 64"),
+        ({"engine": {"version": "0" * 90}}, "engine.version: got 90 characters, allowed: at most 64"),
         ({"workload": {"concurrency": [0]}}, "got 0, allowed: list, each integer from 1 to 100000"),
         ({"workload": {"concurrency": [100_001]}}, "got 100001"),
         ({"workload": {"concurrency": [1.5]}}, "got 1.5"),
