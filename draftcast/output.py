@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from draftcast.report_options import destinations
+from draftcast.report_options import Destinations, destinations
 from draftcast.text import MAX_TEXT_WIDTH, MIN_WIDTH, one_line, wrapped
 
 MOST_NOTES = 5  # before a reader stops; the order is that of their weight
@@ -20,9 +20,21 @@ def show(
     """Prints `result`: as strict JSON, or by the `render` function of `draftcast.render.<view>`.
 
     The view is imported only for a human reader, since the tables' library costs more start-up time than a prediction.
-    With --report or --plots the charts of `validate.report.<view>` are written as well; `details` yields what they draw
-    beyond the result.
+    With --report or --plots the charts of `validate.report.<view>` are written as well, also where whoever reads the
+    output has gone (`| head`); `details` yields what they draw beyond the result.
     """
+    asked = destinations()
+    try:
+        _print(result, as_json=as_json, view=view)
+    except BrokenPipeError:
+        if asked is not None:
+            _write(result, view, details, asked)
+        raise
+    if asked is not None:
+        _write(result, view, details, asked)
+
+
+def _print(result: Mapping[str, Any], *, as_json: bool, view: str) -> None:
     if as_json:
         click.echo(to_json(result))
     else:
@@ -30,11 +42,14 @@ def show(
 
         importlib.import_module(f"draftcast.render.{view}").render(result, Page())
     show_notes(result.get("notes", ()))
-    asked = destinations()
-    if asked is not None:
-        from draftcast.reporting import write_report
 
-        write_report(result, view, {} if details is None else details(), asked)
+
+def _write(
+    result: Mapping[str, Any], view: str, details: Callable[[], Mapping[str, Any]] | None, asked: Destinations
+) -> None:
+    from draftcast.reporting import write_report
+
+    write_report(result, view, {} if details is None else details(), asked)
 
 
 def show_notes(notes: Iterable[str]) -> None:

@@ -91,7 +91,7 @@ def choose(
         },
         memory=memory_report(study, shown),
         why=tuple(_choice_why(study, cells, point, shown)),
-        notes=(*more, *collected_notes(study, shown, notes)),
+        notes=tuple(dict.fromkeys((*more, *collected_notes(study, shown, notes)))),
         prediction_id=prediction_identity(inputs),
     )
 

@@ -17,12 +17,20 @@ from draftcast.text import MAX_TEXT_WIDTH, MIN_WIDTH, one_line, wrapped
 CELL_PADDING = (0, 1)
 
 
+class _Console(Console):
+    """One that leaves it to the program what to do when whoever reads the output has gone."""
+
+    def on_broken_pipe(self) -> None:
+        """Called where that is found out."""
+        raise  # the BrokenPipeError that is being handled
+
+
 class Page:
     """Writes to stdout; colour and bold only on a terminal, none at all with NO_COLOR."""
 
     def __init__(self) -> None:
         """A page on the current stdout."""
-        self.console = Console(
+        self.console = _Console(
             markup=False, emoji=False, highlight=False, color_system=None if os.environ.get("NO_COLOR") else "auto"
         )
         self.console.width = max(self.console.width, MIN_WIDTH)

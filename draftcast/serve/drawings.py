@@ -6,6 +6,7 @@ from typing import Any
 
 from draftcast.render.numbers import factor, interval, milliseconds, probability, share
 from hwmodel.units import MS
+from simulator.explain import PART_WORDS
 from validate.report.heat import LEAST_SPAN, MOST_SPAN
 from validate.report.numbers import speedup_text
 from validate.report.text import safe
@@ -75,8 +76,7 @@ def parts_table(prediction: Json) -> str:
     names.sort(key=lambda name: -max(arm["parts_s"].get(name, 0.0) for arm in arms))
     longest = max((arm["parts_s"].get(name, 0.0) for arm in arms for name in names), default=0.0)
     rows = [
-        _part_row(name.replace("_", " "), [arm["parts_s"].get(name, 0.0) for arm in arms], arms, longest)
-        for name in names
+        _part_row(PART_WORDS[name], [arm["parts_s"].get(name, 0.0) for arm in arms], arms, longest) for name in names
     ]
     rows.append(_part_row("whole step", [arm["step_s"] for arm in arms], arms, 0.0))
     return (

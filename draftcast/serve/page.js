@@ -28,7 +28,7 @@
     const stops = stopsOf(row);
     const text = field.value || row.dataset.own;
     slider.value = String(nearest(stops, text));
-    slider.setAttribute("aria-valuetext", text || "not stated");
+    slider.setAttribute("aria-valuetext", text === "" ? "not stated" : `${text} ${row.dataset.unit}`.trim());
   };
 
   const set = (row, text) => {
@@ -47,10 +47,17 @@
     return said.toString();
   };
 
+  // What keeps its place when the answer is replaced: which parts are open, how far boxes are scrolled, the focus.
   const place = (html) => {
     const open = new Set([...answer.querySelectorAll("details[open]")].map((part) => part.dataset.title));
+    const scrolled = [...answer.querySelectorAll(".scroll")].map((box) => [box.getAttribute("aria-label"), box.scrollLeft]);
+    const reached = () => [...answer.querySelectorAll("a, summary, .scroll")];
+    const nameOf = (part) => part.id || part.getAttribute("aria-label") || part.textContent;
+    const focused = answer.contains(document.activeElement) ? nameOf(document.activeElement) : null;
     answer.innerHTML = html;
     for (const part of answer.querySelectorAll("details")) part.open = open.has(part.dataset.title);
+    for (const [name, left] of scrolled) answer.querySelector(`[aria-label="${name}"]`)?.scrollTo(left, 0);
+    if (focused !== null) reached().find((part) => nameOf(part) === focused)?.focus({ preventScroll: true });
   };
 
   const ask = async (preview) => {
@@ -61,7 +68,7 @@
     const said = query();
     try {
       const reply = await fetch(`${preview ? "preview" : "change"}?${said}`, { signal: abort.signal });
-      const told = await reply.json();
+      const told = reply.ok ? await reply.json() : { error: (await reply.text()).trim(), answer: null };
       if (running !== mine) return;
       error.textContent = told.error || "";
       answer.classList.toggle("stale", told.error !== null);

@@ -131,11 +131,11 @@ def _row(control: Control, state: State, own: Mapping[str, str]) -> str:
     told = f"{control.key}: {meaning}" if control.key != LOAD else meaning
     stands = short(own[control.key], _MAX_SHOWN) or _UNSTATED
     changed = " changed" if set_to else ""
+    said = unit if control.stops and not unit[:1].isdigit() else ""  # with the value of a slider
     head = (
         f'<div class="row{changed}" data-key="{safe(control.key)}" data-own="{safe(own[control.key])}"'
-        f' data-needs="{safe(control.needs)}" title="{safe(told)}"><label for="{name}">{safe(control.label)}'
-        + (f" <small>{safe(unit)}</small>" if unit else "")
-        + "</label>"
+        f' data-needs="{safe(control.needs)}" data-unit="{safe(said)}" title="{safe(told)}">'
+        f'<label for="{name}">{safe(control.label)}' + (f" <small>{safe(unit)}</small>" if unit else "") + "</label>"
     )
     field = _select if control.options else _number
     return (

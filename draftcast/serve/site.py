@@ -20,7 +20,7 @@ from hwmodel.errors import DraftcastError
 from simulator.deployment.write import file_text
 from validate.web.server import PLAIN, Address, Handler, Listener, Reply
 
-OPTION = "--port"
+_OPTIONS = ("--host", "--port")
 _MAX_CLIENTS = 32  # browsers open several connections ahead of need, and hold them; answers are computed one by one
 _HTML, _JSON, _TOML = "text/html; charset=utf-8", "application/json", "application/toml; charset=utf-8"
 _REFUSED, _NO_ANSWER, _MISDIRECTED = 400, 422, 421
@@ -162,7 +162,7 @@ def listen(site: Site, address: Address) -> Listener:
             """What the site says."""
             return site.reply(self.path, _single(self.headers.items()), lambda: _has_hung_up(self.connection))
 
-    return Listener(address, Pages, OPTION)
+    return Listener(address, Pages, _OPTIONS)
 
 
 def _single(items: Iterable[tuple[str, str]]) -> dict[str, str]:

@@ -189,8 +189,8 @@ def resolve_paths(tables: Any, folder: str) -> None:
 
 def _looks_like_path(value: str, folder: str) -> bool:
     """Whether a name-or-path value is a path: by its ending or start, or because it has a slash and exists."""
-    if any(blank in value for blank in " \n\t"):
-        return False  # a launch command, not the path of one
+    if any(blank in value for blank in " \n\t"):  # a launch command, unless there is such a file
+        return os.path.isfile(_resolved(value, folder))
     return (
         value.endswith(_FILE_ENDINGS)
         or value.startswith((".", "~"))

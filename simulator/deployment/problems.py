@@ -11,12 +11,13 @@ from hwmodel.errors import InputError, UnknownNameError
 from simulator.deployment.keys import PARAMETERS, allowed, allowed_parameter, choices, field_at, short, unknown_key
 from simulator.deployment.tables import TABLES
 
+_TOO_LONG = ("too_long", "string_too_long")
 _PLAIN = re.compile(r"[+-]?[0-9.]{1,20}|true|false")
 
 
 def stated_error(problems: ValidationError) -> InputError:
     """The error to raise for `problems`: unknown keys first, since a misspelt key often explains a missing one."""
-    found = problems.errors(include_url=False, include_context=False)
+    found = problems.errors(include_url=False)
     first = next((item for item in found if item["type"] == "extra_forbidden"), found[0])
     path, value = _path(first["loc"]), first["input"]
     others = len({tuple(_path(item["loc"])[:3]) for item in found}) - 1
@@ -28,8 +29,16 @@ def stated_error(problems: ValidationError) -> InputError:
         return UnknownNameError(unknown_key(path) + more)
     if first["type"] == "missing":
         return InputError(_missing(path, more))
+    if first["type"] in _TOO_LONG:
+        return InputError(_too_long(".".join(path), value, first["ctx"]["max_length"]) + more)
     hint = _nearest(path, value) or _unquoted(value, first["type"])
     return InputError(f"{'.'.join(path)}: got {got(value)}{hint}, allowed: {_allowed(path)}{more}")
+
+
+def _too_long(key: str, value: Any, most: int) -> str:
+    """What to say of a list or a text with more in it than is taken."""
+    what = "characters" if isinstance(value, str) else "values"
+    return f"{key}: got {len(value)} {what}, allowed: at most {most}"
 
 
 def _path(location: tuple[int | str, ...]) -> list[str]:

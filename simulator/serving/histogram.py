@@ -83,13 +83,22 @@ class TimeSeries:
         self._open = [0.0] * len(names)
 
     def add(self, start_s: float, duration_s: float, values: tuple[float, ...]) -> None:
-        """These values held for `duration_s` from `start_s`; booked in the bin of the middle."""
-        index = int((start_s + 0.5 * duration_s) / self.width_s)
+        """These values held for `duration_s` from `start_s`; every bin that this reaches gets its share."""
+        end_s = start_s + duration_s
+        while end_s >= _SERIES_BINS * self.width_s:
+            self._book_open()
+            self._join()
+            self._open_bin //= 2
+        index = int(start_s / self.width_s)
+        while (rest_s := end_s - (index + 1) * self.width_s) > 0.0:
+            self._add_within(index, duration_s - rest_s, values)
+            duration_s, index = rest_s, index + 1
+        self._add_within(index, duration_s, values)
+
+    def _add_within(self, index: int, duration_s: float, values: tuple[float, ...]) -> None:
+        """These values held for `duration_s` of this bin."""
         if index != self._open_bin:
             self._book_open()
-            while index >= _SERIES_BINS:
-                self._join()
-                index = int((start_s + 0.5 * duration_s) / self.width_s)
             self._open_bin = index
         self._open_s += duration_s
         self._open = [total + value * duration_s for total, value in zip(self._open, values, strict=True)]

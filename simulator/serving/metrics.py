@@ -14,6 +14,7 @@ Ints = NDArray[np.int64]
 
 NUM_BATCHES = 20  # of requests, for the interval of the speedup
 _SERIES = ("running", "waiting", "kv_usage", "tokens_per_s")
+OF_ALL_ENGINES = ("running", "waiting", "tokens_per_s")  # of these, what engines that share a load add up
 _PERCENTILES = (50, 95, 99)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from simulator.results import JsonObject
-from simulator.serving.metrics import NUM_BATCHES, ArmMetrics, Slo, spread
+from simulator.serving.metrics import NUM_BATCHES, OF_ALL_ENGINES, ArmMetrics, Slo, spread
 from simulator.summary import finite
 
 _STUDENT_T_90 = 1.729  # 95 % quantile of Student's t with NUM_BATCHES - 1 = 19 degrees of freedom
@@ -39,6 +39,13 @@ class ArmReport:
             "tokens_per_s": None if rate is None else self.metrics.kept_tokens * rate,
         }
 
+    def _series(self) -> dict[str, list[float]]:
+        """The series of the metrics; what counts requests or tokens is of the whole deployment, as the throughput."""
+        series = self.metrics.series.to_dict()
+        for name in OF_ALL_ENGINES:
+            series[name] = [value * self.scale for value in series[name]]
+        return series
+
     def to_dict(self) -> JsonObject:
         """The arm as JSON; what is undefined is None."""
         m, t = self.metrics, self.metrics.totals
@@ -69,7 +76,7 @@ class ArmReport:
             "duration_s": self.now_s,
             "busy_s": t.busy_s,
             "window_s": m.window_s(self.now_s),
-            "series": m.series.to_dict(),
+            "series": self._series(),
         }
 
 

@@ -16,6 +16,8 @@ from click.testing import Result
 from report_pages import VIEWS, arguments, page_option
 
 Run = Callable[..., Result]
+PROGRAM = (sys.executable, "-c", "import sys; from draftcast.start import main; sys.exit(main())")
+CHECKOUT = Path(__file__).parent.parent.parent
 
 SHORT = ("-k", "0-3", "--draws", "200")
 
@@ -204,3 +206,28 @@ def test_names_from_outside_are_text_and_nothing_else(
     assert elements.count("script") == 2  # the JSON and the page's own
     assert embedded(text)["recommendation"]["why"] == HOSTILE
     assert "\u2028" not in text
+
+
+def test_a_page_is_written_also_where_the_reader_of_the_output_has_gone(small: Path, tmp_path: Path) -> None:
+    page, plots = tmp_path / "page.html", tmp_path / "plots"
+    for more in ((), ("--json",)):
+        arguments = ["choose", str(small), "-k", "0-2", "--draws", "100", "--report", str(page), "--plots", str(plots)]
+        with subprocess.Popen(
+            [*PROGRAM, *arguments, *more], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=CHECKOUT
+        ) as process:
+            assert process.stdout is not None
+            process.stdout.close()
+            assert process.wait() != 0
+        assert page.read_text(encoding="utf-8").endswith("</html>\n")
+        assert list(plots.glob("*.svg"))
+        page.unlink()
+
+
+def test_a_note_is_said_once_in_the_json_and_on_the_page(run: Run, small: Path, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    asked = ("--method", "mtp", "--model", "deepseek-v3-fp8", "--gpu", "h200", "--num-gpus", "8")
+    result = run("choose", small, *asked, "--set", "engine.tensor_parallel_size=8", *SHORT, "--json", "--report", page)
+    notes = json.loads(result.stdout)["notes"]
+    assert any("re-run the same layers" in note for note in notes)
+    assert len(notes) == len(set(notes))
+    assert page.read_text(encoding="utf-8").count("<li>vLLM 0.16.0: 3 draft tokens with 1 MTP layer") == 1

@@ -401,6 +401,8 @@ def test_a_port_in_use_and_a_bad_address_are_one_line(box: Path, url: str, run: 
     )
     result = run("serve", box, "--host", "192.0.2.1", "--port", "0", "--draws", "100")
     assert (result.exit_code, result.stderr.count("\n")) == (1, 1)
+    assert result.stderr.startswith("Error: --host: cannot listen on 192.0.2.1:0: ")
+    assert result.stderr.endswith("; allowed: an address of this machine\n")
     assert run("serve", box, "--port", "99999").exit_code == 2
 
 

@@ -15,6 +15,7 @@ from served import serving_page, site_of, written
 
 from draftcast.cli import cli
 from draftcast.render.numbers import factor, interval, milliseconds, probability
+from simulator.explain import PART_WORDS
 
 PHONE = {"width": 360, "height": 780, "deviceScaleFactor": 2, "mobile": True}
 HOSTILE = "\"'></title></p></script><script>window.broken=1</script><img src=x onerror=window.broken=1>"
@@ -329,3 +330,49 @@ def test_in_the_dark_it_is_dark(page: Browser, url: str) -> None:
     paper = page.evaluate("getComputedStyle(document.body).backgroundColor")
     line = page.evaluate("getComputedStyle(document.querySelector('.drawing .wide [stroke=\"#d55e00\"]')).stroke")
     assert (paper, line) == ("rgb(15, 20, 25)", "rgb(240, 136, 62)")
+
+
+def test_a_slider_says_its_value_with_the_unit(page: Browser, url: str) -> None:
+    page.open(f"{url}?hardware.allreduce_latency_us=25")
+    told = (
+        "[...document.querySelectorAll('input[type=range]')].map(e => [e.closest('.row').dataset.key, e.ariaValueText])"
+    )
+    said = dict(json.loads(page.evaluate(f"JSON.stringify({told})")))
+    assert said["hardware.allreduce_latency_us"] == "25 us"
+    assert said["speculation.acceptance.conditional"] == "0.6"
+    assert said["speculation.acceptance.draft_probability"] == "not stated"
+    assert said["workload.input_tokens"] == "100 tokens"
+
+
+def test_focus_and_scrolled_boxes_stay_where_they_are_when_the_answer_is_replaced(page: Browser, url: str) -> None:
+    page.call("Emulation.setDeviceMetricsOverride", **PHONE)
+    page.open(f"{url}?workload.concurrency=1,2,3,4,6,8,12,16")
+    box = "document.querySelector('.scroll:has(.heat)')"
+    page.evaluate(f"{box}.scrollLeft = 50; {box}.marked = true")
+    for reach, where in (("summary", "SUMMARY"), ("#export", "A"), (".scroll:has(.heat)", "DIV")):
+        type_into(page, "#speculation-num_speculative_tokens", str(len(where)))
+        page.evaluate(f"document.querySelector('#answer {reach}').focus()")
+        assert f"num_speculative_tokens={len(where)}" in settled(page)
+        assert page.evaluate("document.activeElement.tagName") == where
+    assert page.evaluate(f"{box}.marked") is None
+    assert page.evaluate(f"{box}.scrollLeft") == 50
+
+
+def test_an_error_of_the_servers_own_is_said_in_its_words(page: Browser, box: Path) -> None:
+    site = site_of(box, num_draws=100)
+    with serving_page(site) as found:
+        page.open(found)
+        site._paths["/change"] = lambda query, gone: 1 // 0  # type: ignore[assignment, return-value]
+        type_into(page, "#c", "3")
+        assert settled(page) == "error"
+        told = page.evaluate("document.querySelector('#error').textContent")
+    assert told == "an error of draftcast's own; the terminal that serves the page shows it"
+
+
+def test_the_parts_of_a_step_have_the_names_of_the_report(page: Browser, url: str) -> None:
+    page.open(url)
+    names = json.loads(
+        page.evaluate("JSON.stringify([...document.querySelectorAll('.parts tbody th')].map(e => e.textContent))")
+    )
+    assert set(names[:-1]) <= set(PART_WORDS.values())
+    assert "kernel floors and host" in names

@@ -77,6 +77,18 @@ def test_paths_in_a_file_are_relative_to_its_folder(tmp_path: Path) -> None:
     assert deployment.speculation.draft_model == "org/name-eagle3"
 
 
+def test_a_path_with_a_blank_is_relative_to_its_folder_too_and_a_launch_command_is_none(tmp_path: Path) -> None:
+    (tmp_path / "my models").mkdir()
+    (tmp_path / "my models" / "config 1.json").write_text("{}")
+    (tmp_path / "d.toml").write_text(
+        '[model]\nconfig = "my models/config 1.json"\n[hardware]\ngpu = "h200"\n'
+        '[engine]\nlaunch = "vllm serve ./config.json"\n'
+    )
+    tables = read_tables(tmp_path / "d.toml")
+    assert tables["model"]["config"] == str(tmp_path / "my models" / "config 1.json")
+    assert tables["engine"]["launch"] == "vllm serve ./config.json"
+
+
 def test_read_tables_gives_the_file_as_it_stands() -> None:
     assert read_tables(REFERENCE)["speculation"]["prompt_lookup_max"] == 4
 
@@ -132,6 +144,8 @@ def test_a_file_with_a_byte_order_mark_is_read(tmp_path: Path) -> None:
         ({"hardware": {"gpu": "h200", "nccl_tests": "absent\n.txt"}}, "hardware.nccl_tests: no file"),
         ({"hardware": {"gpu": "h200", "allreduce_latency_us": -1}}, "got -1, allowed: number above 0"),
         ({"workload": {"concurrency": []}}, "got an empty list"),
+        ({"workload": {"concurrency": list(range(1, 70))}}, "workload.concurrency: got 69 values, allowed: at most 64"),
+        ({"engine": {"version": "0" * 90}}, "engine.version: got 90 characters, allowed: at most 64"),
         ({"workload": {"concurrency": [0]}}, "got 0, allowed: list, each integer from 1 to 100000"),
         ({"workload": {"concurrency": [100_001]}}, "got 100001"),
         ({"workload": {"concurrency": [1.5]}}, "got 1.5"),

@@ -67,6 +67,29 @@ def test_a_series_averages_over_time_and_joins_bins_as_the_run_grows() -> None:
     assert joined["running"] == pytest.approx([3.0] * len(joined["running"]))
 
 
+def test_steps_longer_than_a_bin_are_in_all_the_bins_that_they_reach() -> None:
+    series = TimeSeries(("running",))
+    series.add(0.5, 3.0, (2.0,))
+    series.add(5.0, 0.5, (4.0,))
+    assert series.to_dict()["running"] == [2.0, 2.0, 2.0, 2.0, 0.0, 4.0]
+
+
+@given(st.lists(st.tuples(st.floats(0.01, 400.0), st.floats(0.0, 9.0)), min_size=1, max_size=30))
+def test_a_series_keeps_its_integral_and_has_no_gap_where_the_engine_was_at_work(
+    steps: list[tuple[float, float]],
+) -> None:
+    series, now_s = TimeSeries(("running",)), 0.0
+    for duration_s, value in steps:
+        series.add(now_s, duration_s, (value + 1.0,))
+        now_s += duration_s
+    told = series.to_dict()
+    assert min(told["running"]) >= 1.0 - 1e-9
+    widths = [series.width_s] * (len(told["time_s"]) - 1)
+    last = now_s - sum(widths)
+    total = sum(w * v for w, v in zip([*widths, last], told["running"], strict=True))
+    assert total == pytest.approx(sum(d * (v + 1.0) for d, v in steps), rel=1e-6)
+
+
 def test_tokens_count_only_while_the_window_is_open() -> None:
     metrics = ArmMetrics(Slo(), ALL, open_s=1.0, close_s=2.0)
     # Steps end at 0.5, 1.5, 2.5 with 4 tokens each: only the second is inside.

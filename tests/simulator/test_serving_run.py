@@ -97,6 +97,10 @@ def test_replicas_share_the_load_and_add_up() -> None:
     assert two.baseline is not None
     assert two.baseline.throughput_tokens_per_s == pytest.approx(2 * alone.baseline.throughput_tokens_per_s, rel=0.02)
     assert any("one of 2 engines" in note for note in two.notes)
+    series, of_one = strict(two)["baseline"]["series"], two.baseline.metrics.series.to_dict()
+    for name in ("running", "waiting", "tokens_per_s"):
+        assert series[name] == pytest.approx([2 * value for value in of_one[name]])
+    assert series["kv_usage"] == of_one["kv_usage"]
 
 
 def test_the_result_has_the_keys_of_the_contract() -> None:

@@ -3,13 +3,15 @@
 import itertools
 import json
 import math
+import re
 from typing import Any
 
 import pytest
 
-from validate.report import backtest, calibrate, choose, curves, options, simulate, validate, whatif
+from validate.report import backtest, calibrate, choose, curves, heat, options, simulate, validate, whatif
 from validate.report.chart import Chart
 from validate.report.draw import inline_svg
+from validate.report.theme import BASELINE, SPECULATIVE
 
 Json = dict[str, Any]
 
@@ -111,6 +113,21 @@ def test_a_grid_too_large_to_draw_is_thinned_and_stays_whole_in_the_table() -> N
     assert len([c for c in charts if c.group == "speedup-by-load"]) <= 9
 
 
+@pytest.mark.parametrize("narrow", [False, True])
+@pytest.mark.parametrize("label", ["k = 1", "a machine of another kind with drafts of its own"])
+@pytest.mark.parametrize("most", [1.5, 12.0])
+def test_figures_of_a_heat_map_do_not_touch_each_other(narrow: bool, label: str, most: float) -> None:
+    cells = [heat.HeatCell(str(2**i), label, "", speedup(most), 0.5) for i in range(heat.MAX_COLUMNS)]
+    svg = inline_svg(heat.heat_spec(cells, "load", 0.8, narrow=narrow), "a", "map")
+    texts = re.findall(
+        r'translate\(([0-9.]+),[0-9.]+\)" font-size="([0-9.]+)px" font-weight="bold"[^>]*>([0-9.]+x)<', svg
+    )
+    assert len(texts) > 1
+    assert len(texts) == len(heat.drawn_columns(cells, narrow=narrow))
+    for (left, size, text), (right, _, _) in itertools.pairwise(texts):
+        assert float(right) - float(left) > 0.58 * float(size) * len(text)
+
+
 def test_what_a_heat_map_leaves_out_is_said() -> None:
     many, few = ([cell(k, load, 1.0) for k in (0, 1) for load in range(1, loads)] for loads in (21, 4))
     assert (
@@ -172,6 +189,22 @@ def test_a_combination_that_does_not_fit_is_not_drawn_beside_those_that_do() -> 
     assert drawn(named(charts, "speedups"), "label", "mid") == [("1", 0.9)]
 
 
+def test_parts_of_more_combinations_than_are_drawn_are_said_to_be_the_first() -> None:
+    def findings(count: int) -> list[str]:
+        row = {
+            "speedup": speedup(1.1),
+            "probability_faster": 0.5,
+            "baseline": arm(0.01, experts=0.01),
+            "speculative": arm(0.012, experts=0.01),
+        }
+        rows = [{"vary": {"a": i}, **row} for i in range(count)]
+        charts = whatif.charts({"inputs": {}, "rows": rows}, {})
+        return [chart.finding for chart in charts if chart.name.startswith("step-parts")]
+
+    assert not any("combinations" in finding for finding in findings(12))
+    assert all(finding.endswith("The first 12 of 13 combinations are drawn.") for finding in findings(13))
+
+
 def test_no_combination_no_chart() -> None:
     assert whatif.charts({"inputs": {}, "rows": [{"vary": {"a.b": 2}, "error": "no"}]}, {}) == []
 
@@ -206,6 +239,28 @@ def test_a_simulation_draws_percentiles_and_series_of_both_arms() -> None:
         ("baseline", 1.0, 1.0),
         ("baseline", 2.0, 2.0),
     ]
+
+
+def fills(svg: str, color: str) -> set[str]:
+    """How much of it shines through where a mark has this colour: of all bars and of the legend's."""
+    return set(re.findall(rf'fill="{color}" fill-opacity="([0-9.]+)"|fill="{color}"', svg))
+
+
+def test_the_legend_of_bars_has_the_shades_of_the_bars() -> None:
+    charts = simulate.charts({"baseline": simulated(), "speculative": simulated()}, {})
+    svg = inline_svg(named(charts, "waiting-ttft").wide, "a", "bars")
+    assert fills(svg, BASELINE) == {"0.55"}
+    assert fills(svg, SPECULATIVE) == {""}
+
+
+def test_a_series_too_short_for_a_line_has_marks_as_large_as_a_curve() -> None:
+    def mark_sizes(values: int) -> set[float | None]:
+        arm = simulated(series={name: [float(i) for i in range(values)] for name in ("time_s", "running")})
+        spec = named(simulate.charts({"baseline": arm, "speculative": arm}, {}), "series-running").wide
+        return {each["mark"].get("size") for each in spec["layer"] if each["mark"]["type"] == "point"}
+
+    assert mark_sizes(1) == {None}
+    assert mark_sizes(50) == {8}
 
 
 def test_a_simulation_that_was_interrupted_draws_the_arm_that_ran() -> None:

@@ -92,6 +92,15 @@ def test_a_table_after_a_heading_is_folded_under_it() -> None:
     assert "<h2>Grid</h2>" not in text
 
 
+def test_tables_without_a_heading_are_told_apart_by_their_first_lines() -> None:
+    tables = [Table(("%", "rows"), ((first, "1"),)) for first in ("all", "<b>" * 30)]
+    text = page(document(blocks=tuple(Block("table", table=table) for table in tables)))
+    names = re.findall("<summary>(Table.*?)</summary>", text)
+    assert names[0] == "Table: %, rows, ... (all, ...)"
+    assert names[1].startswith("Table: %, rows, ... (&lt;b&gt;")
+    assert len(names[1]) < 180
+
+
 def test_a_table_too_long_to_read_says_where_the_rest_is() -> None:
     table = Table(("x",), tuple((i,) for i in range(MAX_TABLE_ROWS + 5)), 0)
     text = page(document(chart(table=table)))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from hwmodel.units import MS
 from simulator.results import NO_ROOM
 from validate.report.chart import Chart, Json, Spec, Table
-from validate.report.heat import MAX_COLUMNS, MAX_LINES, HeatCell, heat_spec, reading
+from validate.report.heat import MAX_COLUMNS, MAX_LINES, HeatCell, drawn_columns, heat_spec, reading
 from validate.report.marks import arms_over_load, banded_curve
 from validate.report.numbers import odds, speedup_text, text_of
 from validate.report.theme import thinned
@@ -57,7 +57,9 @@ def _heat_map(result: Json, grid: Grid, lengths: list[int], loads: list[int]) ->
     return Chart(
         "speedup-heat-map",
         "Speedup by draft length and concurrency",
-        reading(asked, (len(few), len(lengths), "draft lengths"), (len(drawn), len(loads), "concurrencies"))
+        reading(
+            asked, (len(few), len(lengths), "draft lengths"), (len(drawn_columns(cells)), len(loads), "concurrencies")
+        )
         + (' "use" marks the recommended length.' if runs else ""),
         f"Heat map: {len(lengths)} draft lengths by {len(loads)} concurrencies, the speedup written in each cell.",
         heat_spec(cells, LOAD, asked, narrow=False),

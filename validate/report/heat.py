@@ -13,7 +13,8 @@ LEAST_SPAN, MOST_SPAN = math.log2(1.25), math.log2(2.5)  # of the colours, to ei
 DARK_CELL = 0.85  # of the span: beyond it the text is white (contrast 4.5 and more on either side)
 LETTER, LABEL_LIMIT = 6.0, {False: 220, True: 110}  # pixels of a letter of a label, and of a label at most
 INTERVAL_WIDTH = {False: 58, True: 50}  # pixels that an interval takes
-FIGURE_WIDTH = 31  # and a median in small print
+SMALL_LETTER, USUAL_LETTER = 5.2, 7.0  # pixels of a median's letter in small print and in usual print
+FIGURE_GAP = 5.0  # and between two of them
 HIGH_CELL, LOW_CELL, AXIS = 40, 26, 50  # pixels, with interval and without
 
 
@@ -43,16 +44,30 @@ def reading(asked: float, *drawn: tuple[int, int, str]) -> str:
     )
 
 
+def drawn_columns(cells: Sequence[HeatCell], *, narrow: bool = False) -> list[str]:
+    """The columns that have room for their figures beside the labels of the lines."""
+    columns = list(dict.fromkeys(cell.column for cell in cells))
+    return thinned(columns, max(2, int(_room(cells, narrow) / _figure_width(cells, SMALL_LETTER))))
+
+
+def _room(cells: Sequence[HeatCell], narrow: bool) -> float:
+    label_width = min(LETTER * max(len(cell.line) for cell in cells), LABEL_LIMIT[narrow])
+    return (NARROW if narrow else WIDE) - label_width
+
+
+def _figure_width(cells: Sequence[HeatCell], letter: float) -> float:
+    return letter * max(len(_figure(cell)) for cell in cells) + FIGURE_GAP
+
+
 def heat_spec(cells: Sequence[HeatCell], column_title: str, asked: float, *, narrow: bool) -> Spec:
-    """The drawing; framed where P(faster) is at least `asked`. On a phone only the columns whose figures fit."""
+    """The drawing; framed where P(faster) is at least `asked`. Only the columns whose figures fit."""
     lines = list(dict.fromkeys(cell.line for cell in cells))
-    label_width = min(LETTER * max(len(line) for line in lines), LABEL_LIMIT[narrow])
-    room = (NARROW if narrow else WIDE) - label_width
-    columns = thinned(list(dict.fromkeys(cell.column for cell in cells)), max(2, int(room / FIGURE_WIDTH)))
+    columns = drawn_columns(cells, narrow=narrow)
     span = min(max([LEAST_SPAN, *(abs(math.log2(m)) for m in map(_median, cells) if m)]), MOST_SPAN)
     rows = [_row(cell, asked, span) for cell in cells if cell.column in columns]
-    column_width = room / len(columns)
+    column_width = _room(cells, narrow) / len(columns)
     with_interval = column_width >= INTERVAL_WIDTH[narrow]
+    is_crowded = column_width < _figure_width(cells, USUAL_LETTER)
     x = {
         "field": "column",
         "type": "ordinal",
@@ -65,9 +80,8 @@ def heat_spec(cells: Sequence[HeatCell], column_title: str, asked: float, *, nar
     scale = {"domain": [span * (i - 4) / 4 for i in range(9)], "range": list(DIVERGING), "clamp": True}
     shade = {"field": "log2", "type": "quantitative", "scale": scale, "legend": None}
     ink = {"condition": {"test": "datum.dark", "value": ON_DARK}, "value": ON_LIGHT}
-    crowded = len(columns) > (7 if narrow else MAX_COLUMNS)
     frame = {"type": "rect", "filled": False, "stroke": INK, "strokeWidth": 2, "cornerRadius": 2}
-    figures = {"type": "text", "fontWeight": "bold", "fontSize": 9 if crowded else TEXT}
+    figures = {"type": "text", "fontWeight": "bold", "fontSize": 9 if is_crowded else TEXT}
     layers = [
         layer(
             [row for row in rows if row["log2"] is not None], {"type": "rect", "cornerRadius": 2}, x=x, y=y, color=shade
@@ -86,6 +100,11 @@ def _median(cell: HeatCell) -> float | None:
     return float(value) if value else None
 
 
+def _figure(cell: HeatCell) -> str:
+    mid = cell.speedup.get("p50")
+    return UNDEFINED if mid is None else f"{mid:.2f}x"
+
+
 def _row(cell: HeatCell, asked: float, span: float) -> Spec:
     low, mid, high = (cell.speedup.get(key) for key in ("p05", "p50", "p95"))
     log2 = None if not mid else math.log2(mid)
@@ -95,7 +114,7 @@ def _row(cell: HeatCell, asked: float, span: float) -> Spec:
         "line": cell.line,
         "log2": log2,
         "dark": log2 is not None and abs(log2) > DARK_CELL * span,
-        "median": UNDEFINED if mid is None else f"{mid:.2f}x",
+        "median": _figure(cell),
         "interval": f"{low:.2f}–{high:.2f}" if known else "",
         "sure": not cell.is_reference and (cell.probability_faster or 0.0) >= asked,
         "tip": cell.tip(),

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from importlib.resources import files
 from itertools import groupby
 
+from simulator.deployment.keys import short
 from validate.report.chart import MAX_TABLE_ROWS, Block, Cell, Chart, Document, Json, Table
 from validate.report.draw import inline_svg
 from validate.report.numbers import text_of
@@ -156,9 +157,16 @@ def _block(block: Block) -> str:
     return _folded(block, "") if block.kind == "table" else ""
 
 
+def _called(table: Table) -> str:
+    """What a table without a heading is called: by its columns and the first of its lines."""
+    columns = ", ".join(filter(None, table.columns[:3]))
+    first = f" ({short(str(table.rows[0][0]), _WORDY)}, ...)" if table.rows else ""
+    return f"Table: {columns}, ...{first}"
+
+
 def _folded(block: Block, heading: str) -> str:
     assert block.table is not None
-    summary = safe(heading or f"Table: {', '.join(filter(None, block.table.columns[:3]))}, ...")
+    summary = safe(heading or _called(block.table))
     return f'<details class="more"><summary>{summary}</summary>{_table(block.table)}</details>'
 
 

@@ -40,6 +40,9 @@ def arm_scales(names: Sequence[str] = tuple(ARMS)) -> tuple[Spec, Spec]:
     return color, shape
 
 
+_MARKED = 16  # a curve of so few values is no curve without its marks
+
+
 def arm_curves(rows: Sequence[Spec], x: Spec, y: Spec, *, points: bool = True) -> list[Spec]:
     """Layers of a curve for each arm over `x`; they differ in colour, dash and mark. Rows: arm, x, value."""
     color, shape = arm_scales()
@@ -47,7 +50,7 @@ def arm_curves(rows: Sequence[Spec], x: Spec, y: Spec, *, points: bool = True) -
     for arm, dash in zip(ARMS, ([1, 0], [6, 4]), strict=True):
         line = {"type": "line", "color": ARMS[arm], "strokeDash": dash}
         layers.append(layer([row for row in rows if row["arm"] == arm], line, x=x, y=y))
-    size = {"type": "point"} if points else {"type": "point", "size": 8}
+    size = {"type": "point"} if points or len(rows) <= _MARKED else {"type": "point", "size": 8}
     return [*layers, layer(rows, size, x=x, y=y, color=color, shape=shape)]
 
 
@@ -126,6 +129,11 @@ def intervals(
     return figure(layers, narrow=narrow, height=len(shown) * LINE_HEIGHT + AXIS)
 
 
+def _lighter(name: str) -> Spec:
+    """Where the baseline is lighter, so that bars are told apart in grey too; `name` is the datum's field."""
+    return {"test": f"datum.{name} === 'baseline'", "value": 0.55}
+
+
 def arm_bars(rows: Sequence[Spec], title: str, *, narrow: bool) -> Spec:
     """Bars of both arms beside each other with their values written. Rows: label, arm, value, text, tip."""
     labels = list(dict.fromkeys(row["label"] for row in rows))
@@ -136,8 +144,10 @@ def arm_bars(rows: Sequence[Spec], title: str, *, narrow: bool) -> Spec:
     most = max((row["value"] for row in rows), default=0.0)
     scale = {"domain": [0, most * (1.22 if narrow else 1.1) or 1.0], "nice": False}
     x = {"field": "value", "type": "quantitative", "scale": scale, "axis": {"title": title, "tickCount": 5}}
-    color = {"field": "arm", "type": "nominal", "scale": {"domain": list(ARMS), "range": list(ARMS.values())}}
-    light = {"condition": {"test": "datum.arm === 'baseline'", "value": 0.55}, "value": 1}
+    legend = {"encoding": {"symbols": {"fillOpacity": {"condition": _lighter("value"), "value": 1}}}}
+    color = {"field": "arm", "type": "nominal", "legend": legend,
+             "scale": {"domain": list(ARMS), "range": list(ARMS.values())}}  # fmt: skip
+    light = {"condition": _lighter("arm"), "value": 1}
     text = {"type": "text", "align": "left", "dx": 4, "fontSize": SMALL}
     layers = [
         layer(rows, {"type": "bar"}, x=x, y=y, yOffset=offset, color=color, fillOpacity=light),

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from hwmodel.units import HOUR
 from validate.report.chart import Chart, Json, Spec, Table
-from validate.report.heat import MAX_COLUMNS, MAX_LINES, HeatCell, heat_spec, reading
+from validate.report.heat import MAX_COLUMNS, MAX_LINES, HeatCell, drawn_columns, heat_spec, reading
 from validate.report.marks import intervals
 from validate.report.numbers import speedup_text, text_of
 from validate.report.theme import name, thinned
@@ -61,7 +61,11 @@ def _by_load(result: Json, known: Known) -> Iterator[Chart]:
         "options-by-load",
         "What each option brings, by load",
         "Throughput over today's without speculation. "
-        + reading(asked, (len(rows[:MAX_LINES]), len(rows), "options"), (len(loads), len(every), "concurrencies")),
+        + reading(
+            asked,
+            (len(rows[:MAX_LINES]), len(rows), "options"),
+            (len(drawn_columns(cells)), len(every), "concurrencies"),
+        ),
         f"Heat map: {len(rows)} options by {len(loads)} concurrencies, the speedup written in each cell.",
         heat_spec(cells, "concurrency (requests at once)", asked, narrow=False),
         heat_spec(cells, "concurrency (requests at once)", asked, narrow=True),
@@ -130,8 +134,8 @@ def _times(known: Known) -> Iterator[Chart]:
         "When the benefit comes, and when it has paid for itself",
         "The mark is when the option first helps, the line's other end when the gain has paid for the outage.",
         f"Intervals of {len(rows)} options, from benefit to payback, in {unit}.",
-        intervals(rows, unit, narrow=False, at=None, log=True),
-        intervals(rows, unit, narrow=True, at=None, log=True),
+        intervals(rows, f"{unit} from now", narrow=False, at=None, log=True),
+        intervals(rows, f"{unit} from now", narrow=True, at=None, log=True),
         Table(
             ("option", f"{unit} to the benefit", f"{unit} to payback"),
             tuple((label, start / scale_s, paid / scale_s) for label, start, paid in times),

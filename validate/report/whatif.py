@@ -1,12 +1,13 @@
 """The charts of `draftcast whatif`: the combinations side by side, and where the time of a step goes in each."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from hwmodel.units import MS
 from simulator.results import both_fit
 from validate.report.chart import Chart, Json, Table
 from validate.report.choose import USUAL_PROBABILITY
-from validate.report.heat import MAX_COLUMNS, MAX_LINES, HeatCell, heat_spec, reading
+from validate.report.heat import MAX_COLUMNS, MAX_LINES, HeatCell, drawn_columns, heat_spec, reading
 from validate.report.marks import MAX_LINES as MOST_INTERVALS
 from validate.report.marks import intervals
 from validate.report.numbers import odds, speedup_text
@@ -26,10 +27,13 @@ def charts(result: Json, details: Json) -> list[Chart]:
     found = [_heat_map(result, rows, keys)] if _is_grid(rows, keys) else []
     found.append(_speedups(rows, keys))
     for i, row in enumerate(rows[:MAX_PARTS]):
-        found.append(
-            parts_chart(row["baseline"], row["speculative"], values_of(row["vary"]), str(i + 1), selected=i == 0)
-        )
+        drawn = parts_chart(row["baseline"], row["speculative"], values_of(row["vary"]), str(i + 1), selected=i == 0)
+        found.append(drawn if len(rows) <= MAX_PARTS else _of_the_first(drawn, len(rows)))
     return found
+
+
+def _of_the_first(chart: Chart, count: int) -> Chart:
+    return replace(chart, finding=f"{chart.finding} The first {MAX_PARTS} of {count} combinations are drawn.")
 
 
 def label(vary: Json) -> str:
@@ -86,10 +90,11 @@ def _heat_map(result: Json, rows: Sequence[Json], keys: Sequence[str]) -> Chart:
         )
         for row in rows
     ]
+    how = reading(asked, (len(drawn_columns(cells)), len(columns), "columns"))
     return Chart(
         "speedup-heat-map",
         f"Speedup by {name(keys[0])} and {name(keys[1])}",
-        f"{reading(asked)} Combinations that cannot run are empty.",
+        f"{how} Combinations that cannot run are empty.",
         f"Heat map of the speedup over {name(keys[0])} and {name(keys[1])}, written in each cell.",
         heat_spec(cells, name(keys[1]), asked, narrow=False),
         heat_spec(cells, name(keys[1]), asked, narrow=True),

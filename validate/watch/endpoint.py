@@ -18,7 +18,7 @@ class Endpoint(Listener):
                 "/healthz": lambda: _health(health()),
             }
 
-        super().__init__(address, Pages, "--listen")
+        super().__init__(address, Pages, ("--listen", "--listen"))
 
 
 def _health(wrong: str | None) -> Reply:

@@ -1,6 +1,7 @@
 """A small HTTP server of our own: GET and HEAD only, bounded in connections, threads and time, silent about clients."""
 
 import contextlib
+import errno
 import re
 import socket
 import threading
@@ -15,6 +16,7 @@ REQUEST_S = 10.0  # for one whole request and its answer
 PLAIN = "text/plain; charset=utf-8"
 _ADDRESS = re.compile(r"(?:(?P<host>\[[0-9a-fA-F:.%]+\]|[^\[\]:\s/]*):)?(?P<port>[0-9]{1,5})")
 _MAX_PORT = 65535
+_OF_THE_PORT = (errno.EADDRINUSE, errno.EACCES, errno.EPERM)
 LOOPBACK = "127.0.0.1"
 
 
@@ -94,9 +96,9 @@ class Handler(BaseHTTPRequestHandler):
 class Listener:
     """Answers by `handler` in threads of its own, from now on until it is closed."""
 
-    def __init__(self, address: Address, handler: type[Handler], option: str) -> None:
-        """`InputError` where it cannot listen; `option` is what the user gave the address by."""
-        self._server = _listening(address, handler, option)
+    def __init__(self, address: Address, handler: type[Handler], options: tuple[str, str]) -> None:
+        """`InputError` where it cannot listen; `options` are what the user gave the host and the port by."""
+        self._server = _listening(address, handler, options)
         host, port = str(self._server.server_address[0]), self._server.server_address[1]
         self.url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
         self._thread = threading.Thread(
@@ -111,16 +113,16 @@ class Listener:
         self._thread.join()
 
 
-def _listening(address: Address, handler: type[Handler], option: str) -> "_Server":
+def _listening(address: Address, handler: type[Handler], options: tuple[str, str]) -> "_Server":
     try:
         family, _, _, _, where = socket.getaddrinfo(*address, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
         return _Server(family, (str(where[0]), int(where[1])), handler)
     except (OSError, UnicodeError) as error:
         reason = (getattr(error, "strerror", None) or "not a host name").lower()
         shown = f"{short(address.host)}:{address.port}"
-        raise InputError(
-            f"{option}: cannot listen on {shown}: {reason}; allowed: a free port of this machine"
-        ) from None
+        of_port = getattr(error, "errno", None) in _OF_THE_PORT
+        option, allowed = (options[1], "a free port") if of_port else (options[0], "an address")
+        raise InputError(f"{option}: cannot listen on {shown}: {reason}; allowed: {allowed} of this machine") from None
 
 
 class _Server(ThreadingHTTPServer):
