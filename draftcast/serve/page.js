@@ -56,7 +56,10 @@
     const focused = answer.contains(document.activeElement) ? nameOf(document.activeElement) : null;
     answer.innerHTML = html;
     for (const part of answer.querySelectorAll("details")) part.open = open.has(part.dataset.title);
-    for (const [name, left] of scrolled) answer.querySelector(`[aria-label="${name}"]`)?.scrollTo(left, 0);
+    for (const box of answer.querySelectorAll(".scroll")) {
+      const before = scrolled.find(([name]) => name === box.getAttribute("aria-label"));
+      if (before) box.scrollTo(before[1], 0);
+    }
     if (focused !== null) reached().find((part) => nameOf(part) === focused)?.focus({ preventScroll: true });
   };
 
