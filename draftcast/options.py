@@ -108,7 +108,10 @@ class Request:
         from draftcast.named import note_of_names, of_names
 
         if self.launch is not None:
-            raise InputError(f"--launch: got {self.launch!r}, but no DEPLOYMENT that holds launches; allowed: both")
+            raise InputError(
+                f"--launch: got {self.launch!r}, but there is no DEPLOYMENT to hold it; allowed: without"
+                " --launch, or with the file that holds the launches"
+            )
         return of_names(overrides).with_notes(note_of_names(overrides))
 
     @property

@@ -57,6 +57,14 @@ def checked_concurrency(value: int) -> int:
     return value
 
 
+_LIMITS = {
+    "kv_cache": "the KV cache holds no more",
+    "max_num_seqs": "max_num_seqs allows no more",
+    "max_num_batched_tokens": "max_num_batched_tokens allows no more",
+    "does_not_fit": "it does not fit in memory: hypothetical",
+}
+
+
 def plateau(study: Study, cap: Capacity) -> JsonObject:
     """The baseline's throughput when as many requests run as memory and max_num_seqs allow."""
     top = Cell(0, max(cap.max_running, 1))
@@ -79,12 +87,7 @@ def plateau_sentence(plateau: JsonObject) -> str:
     """The plateau in words: the band, how many requests run, and what limits them."""
     band = plateau["throughput_tokens_per_s"]
     parts = ", ".join(f"{name} {percent(share)} of the step" for name, share in plateau["largest_parts"].items())
-    words = {
-        "kv_cache": "the KV cache holds no more",
-        "max_num_seqs": "max_num_seqs allows no more",
-        "max_num_batched_tokens": "max_num_batched_tokens allows no more",
-        "does_not_fit": "it does not fit in memory: hypothetical",
-    }[plateau["limited_by"]]
+    words = _LIMITS[plateau["limited_by"]]
     return (
         f"The baseline levels off at {band['p50']:.0f} tok/s (90 %: {band['p05']:.0f} to {band['p95']:.0f}) with"
         f" {plateau['concurrency']} requests running: {words}; there {parts}."
@@ -117,20 +120,21 @@ def memory_report(study: Study, num_speculative_tokens: int) -> JsonObject:
 def collected_notes(study: Study, num_speculative_tokens: int, notes: Sequence[str]) -> tuple[str, ...]:
     """Everything that was assumed, refused or surprising, each once, most important first.
 
-    What the engine refuses and what contradicts the user's own facts, then what was assumed, then what the engine does
-    by itself, and at the end where tables come from: a terminal shows the first ones.
+    What the engine refuses and what contradicts the user's own facts or launch, then what was assumed, then what the
+    engine does by itself, and at the end where tables come from: a terminal shows the first ones.
     """
     system = study.system
     collected = [f.text for f in method_findings(study, num_speculative_tokens)]
     collected += _fit_notes(study, num_speculative_tokens)
     collected += explain.conflict_notes(study)
-    collected += [
+    rest = [
         *study.acceptance.notes,
         *notes,
         *study.notes,
         *system.notes,
         *system.mode(num_speculative_tokens).notes,
     ]
+    collected += sorted(rest, key=lambda note: not note.startswith("launch: "))  # faults of the user's own launch first
     collected += [f"AllReduce curve: {system.machine.allreduce.source}"] if system.parallel.tensor > 1 else []
     collected += [f"{system.shape.name}: {text}" for text in system.shape.assumptions]
     return tuple(dict.fromkeys(collected))
@@ -140,6 +144,20 @@ def does_not_fit(study: Study) -> str:
     """A sentence to say first where the deployment does not fit as it runs today; empty where it does."""
     plan = capacity(study.system, 0, study.kv_cache_tokens)
     return f"It does not fit as it stands: {plan.reason}. " if plan.limited_by == "does_not_fit" else ""
+
+
+def waiting_notes(study: Study, num_speculative_tokens: int, loads: Sequence[int]) -> list[str]:
+    """That requests wait at some of the `loads`: the figures there are those of the requests that run at once."""
+    plain, drafting = (capacity(study.system, k, study.kv_cache_tokens) for k in (0, num_speculative_tokens))
+    least = min(plain, drafting, key=lambda plan: plan.max_running)
+    waiting = [str(load) for load in loads if load > least.max_running]
+    if not waiting or "does_not_fit" in (plain.limited_by, drafting.limited_by):
+        return []
+    other = f" with drafts, {plain.max_running} without" if drafting.max_running < plain.max_running else ""
+    return [
+        f"at concurrency {', '.join(waiting)} at most {least.max_running} requests run at once{other}, the others wait:"
+        f" {_LIMITS[least.limited_by]}"
+    ]
 
 
 def _fit_notes(study: Study, num_speculative_tokens: int) -> list[str]:

@@ -20,6 +20,7 @@ from simulator.answers import (
     method_findings,
     prediction_identity,
     recorded_inputs,
+    waiting_notes,
 )
 from simulator.closed_form import Cell, Grid
 from simulator.comparison import Comparison
@@ -79,6 +80,7 @@ def choose(
     settings = {"num_speculative_tokens": list(lengths), "concurrency": loads, "num_draws": num_draws, "seed": seed}
     inputs = recorded_inputs(study, settings)
     shown = explained_length(deployment, lengths, pick)
+    more = (*more, *waiting_notes(study, shown, loads))
     return Choice(
         inputs=inputs,
         grid=_grid_cells(cells, point, speedup),

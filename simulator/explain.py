@@ -259,6 +259,8 @@ def gain_end_sentence(study: Study, num_speculative_tokens: int) -> str:
         return f"With k={k} it does not fit in memory, so no load can be named at which the gain would end."
     words = {"kv_cache": "the KV cache holds"}.get(name, f"{name} allows")
     limits = f"{limit} requests, which {words}"
+    held = capacity(study.system, k, study.kv_cache_tokens).max_running
+    limits += f" without speculation ({held} with it)" if held < limit else ""
     if end is None:
         return f"With k={k} the gain does not end before the limit: {limits} (median)."
     if end == 0.0:

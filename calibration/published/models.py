@@ -75,10 +75,15 @@ def model_stem(name: str) -> str:
     >>> model_stem("Qwen3-8B (thinking)")
     'qwen3-8b'
     """
-    plain = re.sub(r"\(.*?\)", "", name).strip().lower().rsplit("/", 1)[-1].replace(" ", "-").replace("_", "-")
+    plain = _plain(name)
     while (shorter := _WITHOUT_VARIANT.sub("", plain)) != plain:
         plain = shorter
     return plain.strip("-")
+
+
+def _plain(name: str) -> str:
+    """A name without owner and remarks, variant and date still in it."""
+    return re.sub(r"\(.*?\)", "", name).strip().lower().rsplit("/", 1)[-1].replace(" ", "-").replace("_", "-")
 
 
 @functools.lru_cache(maxsize=1024)
@@ -88,7 +93,8 @@ def model_card(name: str, storage_format: str | None, arch: str = "") -> Match:
     `arch` is what the source says of it, such as `MoE (256 experts top-8)` or `dense`.
     """
     stems = {card: card.rsplit("-", 1)[0] for card in model_names()}
-    for stem in _spellings(name):
+    variant = [_plain(name)] if _plain(name) in stems.values() else []  # with a card of its own: Kimi-K2-Thinking
+    for stem in (*variant, *_spellings(name)):
         own = [card for card in stems if stems[card] == stem]
         begun = [card for card in stems if stem.startswith(stems[card] + "-") and _size_agrees(name, card)]
         longest = max((len(stems[card]) for card in begun), default=0)

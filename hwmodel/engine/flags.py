@@ -291,13 +291,12 @@ def _sglang_flag(version: Version, choice: SpeculativeChoice, notes: list[str]) 
     if method in _SGLANG_STEPPED:
         words += ["--speculative-num-steps", str(k), "--speculative-eagle-topk", str(topk)]
     words += ["--speculative-num-draft-tokens", str(num_draft_tokens)]
-    label = f"SGLang {format_version(version)}"
     if method in _LOOKUP_METHODS:
+        label = f"SGLang {format_version(version)}"
         notes.append(f"{label}: n-gram drafts are trees from a cache over all requests; lookup lengths do not apply")
     if choice.schedule:
         refusal = schedule_refusal("sglang", version, method, choice.model_runner, choice.data_parallel_size)
         notes.append(f"the schedule is left out: {refusal}")
-    notes.append(f"{label}: speculation lowers --max-running-requests to 48 unless it is given")
     return Flag(" ".join(words), tuple(notes))
 
 

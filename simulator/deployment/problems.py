@@ -21,7 +21,7 @@ def stated_error(problems: ValidationError) -> InputError:
     first = next((item for item in found if item["type"] == "extra_forbidden"), found[0])
     path, value = _path(first["loc"]), first["input"]
     others = len({tuple(_path(item["loc"])[:3]) for item in found}) - 1
-    more = f" (and {others} more)" if others else ""
+    more = f" (and {others} more problem{'s' if others > 1 else ''})" if others else ""
     if path[0] == PARAMETERS and len(path) > 1:
         shown = short(str(value)) if isinstance(value, dict) else got(value)
         return InputError(f"{short('.'.join(path))}: got {shown}, allowed: {allowed_parameter()}")
@@ -56,7 +56,9 @@ def _nearest(path: list[str], value: object) -> str:
 
 
 def _unquoted(value: object, problem: str) -> str:
-    """A hint for a number or truth value in quotes."""
+    """A hint for a number or truth value in quotes, or a text such as a version without them."""
+    if problem == "string_type" and isinstance(value, int | float):
+        return " (write it in quotes)"
     quoted = isinstance(value, str) and problem.startswith(("int", "float", "bool"))
     return " (write it without quotes)" if quoted and _PLAIN.fullmatch(str(value).strip()) else ""
 

@@ -316,10 +316,6 @@ def test_sglang_options(choice: SpeculativeChoice, text: str) -> None:
     assert flag(choice, "0.5.23", "sglang").text == text
 
 
-def test_sglang_says_that_it_limits_the_running_requests() -> None:
-    assert any("48" in note for note in flag(NGRAM, "0.5.23", "sglang").notes)
-
-
 # --- properties ---
 
 VERSIONS = ["0.8.2", "0.8.5", "0.9.2", "0.11.0", "0.16.0", "0.20.2", "0.24.0", "0.28.0", "0.33.0"]

@@ -255,6 +255,8 @@ def test_parallel_drafting_is_p_eagle_and_a_schedule_is_kept() -> None:
     ("repository", "card"),
     [
         ("moonshotai/Kimi-K2.5", "kimi-k2.5-int4"),
+        ("moonshotai/Kimi-K2-Thinking", "kimi-k2-thinking-int4"),
+        ("moonshotai/Kimi-K2-Instruct-0905", "kimi-k2-fp8"),
         ("nvidia/Kimi-K2.6-NVFP4", "kimi-k2.6-nvfp4"),
         ("deepseek-ai/DeepSeek-V3-0324", "deepseek-v3-fp8"),
         ("Qwen/Qwen3-235B-A22B-Instruct-2507", "qwen3-235b-a22b-bf16"),

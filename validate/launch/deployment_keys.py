@@ -71,8 +71,9 @@ def _notes(account: Account) -> list[str]:
 
 
 def _is_told(finding: Finding) -> bool:
-    """Warnings and options that were not read; what clients notice is said by the prediction itself."""
-    return (finding.severity == WARNING or finding.code == UNREAD) and not finding.code.startswith("client-")
+    """Warnings and options that were not read; what the prediction itself says (clients, SGLang's 48) is left to it."""
+    own = finding.code.startswith("client-") or finding.code == "running-requests-lowered"
+    return (finding.severity == WARNING or finding.code == UNREAD) and not own
 
 
 def _chosen(source: str | Sequence[str], name: str | None) -> Launch:
