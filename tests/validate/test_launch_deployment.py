@@ -384,3 +384,17 @@ def test_two_largest_sizes_that_contradict_each_other_are_refused() -> None:
     )
     with pytest.raises(InputError, match="got 24 beside sizes up to 8"):
         load_deployment({**keys.tables, "hardware": {"gpu": "h100-sxm"}})
+
+
+@pytest.mark.parametrize(
+    ("name", "card"),
+    [
+        ("moonshotai/Kimi-K2-Thinking", None),  # what the card was made from
+        ("deepseek-ai/DeepSeek-R1-0528", "deepseek-r1-fp8"),
+        ("/models/Kimi-K2-Thinking", "kimi-k2-thinking-int4"),
+    ],
+)
+def test_a_model_that_another_card_stands_for_is_told(name, card):
+    told = [note for note in deployment_from_launch(f"vllm serve {name}").notes if "is taken as" in note]
+    wanted = f"launch: the model {name} is taken as the card {card}; --model names another one"
+    assert told == ([wanted] if card else [])

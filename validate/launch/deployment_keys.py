@@ -6,6 +6,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from hwmodel.errors import InputError, UnknownNameError
+from hwmodel.models import repository_of_card
 from validate.launch.account import Account, account_for
 from validate.launch.findings import UNREAD, WARNING, Finding, Launch, first_error, one_line
 from validate.launch.known import Known
@@ -161,6 +162,8 @@ def _model(launch: Launch | None, account: Account, keys: LaunchKeys) -> str | N
     card = card_for(name)
     if card is None:
         keys.notes.append(f"the model {name} is no card known here: name one with --model")
+    elif (repository_of_card(card) or "").lower() != name.lower():
+        keys.notes.append(f"launch: the model {name} is taken as the card {card}; --model names another one")
     return card
 
 
