@@ -239,8 +239,8 @@ def _waiting(run: Run, users: float) -> str | None:
         return None
     return (
         f"asked for {users:g} at once, but only {users * share:.3g} were decoding on average (TTFT is"
-        f" {percent(1 - share)} "
-        "of the latency): the others waited in the queue (KV cache or max_num_seqs full) or for their prefill"
+        f" {percent(1 - share)} of the latency): the others waited in the queue (KV cache or max_num_seqs"
+        " full) or for their prefill"
     )
 
 
@@ -250,8 +250,7 @@ def _mostly_prefill(run: Run) -> str | None:
         return None
     return (
         f"{percent(share)} of the time between tokens is above the median gap: other requests' prefill (long"
-        " prompts or "
-        "short outputs) or stalls, not decoding"
+        " prompts or short outputs) or stalls, not decoding"
     )
 
 

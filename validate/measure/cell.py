@@ -205,16 +205,12 @@ def _gauge_refusal(measured: Measured) -> str | None:
     if len(running) < _MIN_SAMPLES:
         return None
     waiting, enough = max(measured.gauges.waiting, default=0.0), CONCURRENCY_RAN * users
-    if max(running) < enough:
-        why = f", up to {waiting:g} waited: max_num_seqs or the KV cache is full" if waiting else ""
-        return f"asked for {users} at once, but the server never ran more than {max(running):g}{why}"
-    most = percentile(running, _MOST)
-    if waiting and most < enough:
-        return (
-            f"asked for {users} at once, but the server seldom ran more than {most:.3g}, up to {waiting:g} waited: "
-            "max_num_seqs or the KV cache is full"
-        )
-    return None
+    never = max(running) < enough
+    most = max(running) if never else percentile(running, _MOST)
+    if most >= enough or not (never or waiting):
+        return None
+    why = f", up to {waiting:g} waited: max_num_seqs or the KV cache is full" if waiting else ""
+    return f"asked for {users} at once, but the server {'never' if never else 'seldom'} ran more than {most:.3g}{why}"
 
 
 def _noise(values: dict[str, Any], judgement: MeasuredCell | None) -> float | None:
