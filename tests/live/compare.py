@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 
-from live.loop import CHECKED_LOADS, GROUNDS, K, Loop
+from live.loop import CHECKED_LOADS, GROUNDS, LOADS, K, Loop, Record
 
 from hwmodel.percent import percent
 
@@ -115,7 +115,7 @@ def table(loop: Loop) -> list[str]:
             f" +-{percent(row.noise):>5}  {step!s:14}  {1e3 * row.measured_step_s:8.0f}"
             f"  {row.tokens_per_step:.2f} ({row.measured_tokens_per_step:.2f})"
         )
-    lines += ["baseline: tok/s " + _baseline(loop)]
+    lines += ["baseline: tok/s " + _baseline(loop), *_both_sides(loop)]
     took = ", ".join(f"{name} {seconds:.0f} s" for name, seconds in loop.took_s.items())
     ready = ", ".join(f"{name} {seconds:.0f} s" for name, seconds in loop.start_s.items())
     return [*lines, f"noise of a cell between minutes: {percent(drift_of(loop))}; ready after: {ready}; took: {took}"]
@@ -125,3 +125,20 @@ def _baseline(loop: Loop) -> str:
     """Measured tokens per second of the baseline at each load, both grounds."""
     cells = [f"{g} C={n} {_rate(loop, 'before', g, n):.1f}" for g in GROUNDS for n in CHECKED_LOADS]
     return ", ".join(cells)
+
+
+def _both_sides(loop: Loop) -> list[str]:
+    """How far TPOT at the client lies from the server's in each cell, and every cell that was refused."""
+    lines = []
+    for run, loads in LOADS.items():
+        cells = {(g, n): loop.cell(run, g, n) for g in GROUNDS for n in loads}
+        apart = [f"{g} C={n} {percent(_apart(cell), 1, signed=True)}" for (g, n), cell in cells.items()]
+        lines.append(f"TPOT, client against server, {run}: " + ", ".join(apart))
+        lines += [f"refused: {run} {g}: {r}" for (g, _), cell in cells.items() if (r := cell["refused_reason"])]
+    return lines
+
+
+def _apart(cell: Record) -> float:
+    check: Record = next(check for check in cell["checks"] if check["name"] == "tpot_s")
+    apart: float = check["client"] / check["server"] - 1.0
+    return apart

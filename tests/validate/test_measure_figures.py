@@ -173,15 +173,17 @@ def test_acceptance_that_a_server_tells_with_each_answer_is_pooled():
 # Whether the load that was asked for ran: four users, each with answers of 30 s one after the other.
 
 
-def refusal(running, waiting=(), later=0, idle_s=0.0):
+def refusal(running, waiting=(), later=0, idle_s=0.0, users=4, queued=0):
+    """Of `queued` users the server makes every answer at once, when the others' are through."""
+    paces = [(0.5, 0.5)] * (users - queued) + [(29.9, 0.001)] * queued  # first chunk after, gap
     answers = [
-        outcome(4 * turn + user, answer((30.0 + idle_s) * turn, [1] * 60, 0.5, 0.5), user=user)
+        outcome(users * turn + user, answer((30.0 + idle_s) * turn, [1] * 60, gap_s, first_s), user=user)
         for turn in range(2)
-        for user in range(4)
+        for user, (first_s, gap_s) in enumerate(paces)
     ]
     told = [Outcome(99, "any", 0, False, 30.0, 30.1, None, Fault("later", "HTTP 429"))] * later
     outcomes = [*answers, *told]
-    side = client_side(outcomes, 4, Steady(0.0, 60.0 + idle_s))
+    side = client_side(outcomes, users, Steady(0.0, 60.0 + idle_s))
     return cell_dict(Measured(side, outcomes, 0, gauges=Gauges(running, waiting)))["refused_reason"]
 
 
@@ -191,10 +193,18 @@ def test_a_gauge_that_is_one_lower_between_requests_is_no_limit():
     assert refusal((2.0, 2.0)) is None  # two looks tell nothing
 
 
+def test_a_number_that_the_client_saw_decode_at_once_ran_though_no_look_met_it():
+    assert refusal((3.0,) * 7) is None  # all four of them decode for 59 s of each minute
+    assert refusal((7.0,) * 7, users=8) is None
+    assert "never ran more than 7" in refusal((7.0,) * 7, users=8, queued=1)
+    assert "never ran more than 2" in refusal((2.0,) * 7)  # half of what decodes: the gauge of another replica
+
+
 def test_a_gauge_that_never_gets_there_or_seldom_while_others_wait_is_a_limit():
     assert "never ran more than 2" in refusal((2.0,) * 7)
     assert "never ran more than 2, up to 2 waited: max_num_seqs" in refusal((2.0,) * 7, waiting=(1.0, 2.0))
     assert "seldom ran more than 3, up to 1 waited" in refusal((4.0, *(3.0,) * 6), waiting=(0.0, 1.0))
+    assert refusal((3.0,) * 7, waiting=(1.0, *(0.0,) * 6)) is None  # one that had just come
 
 
 def test_users_who_are_told_to_come_later_leave_the_load_below_what_was_asked_for():

@@ -25,7 +25,8 @@ _TIMES = (
     "tpot_s",
     "step_s",
 )  # checks whose sentence is a note; what sums tell is told as foreign traffic and joined chunks
-_MIN_SAMPLES, _MOST = 3, 0.75  # of the running gauge
+_MIN_SAMPLES, _MOST = 3, 0.75  # of the gauges
+_AGREES = 2 / 3  # of the requests that the client sees decode; a gauge of one of two replicas tells half
 _BUSY = 0.7  # of one processor: above it the client may be late
 
 
@@ -198,19 +199,28 @@ def _sent_away(measured: Measured) -> str | None:
 def _gauge_refusal(measured: Measured) -> str | None:
     """Model specification, section 7, rule 8: the running gauge must be the concurrency.
 
-    Between two requests of a user the gauge stands one lower, on a busy machine for a while: such gaps alone are no
-    limit. A limit shows in requests that wait, or in a gauge that never gets there.
+    Between two requests of a user the gauge stands one lower until the next prompt is through, on a busy machine at
+    every look: such gaps alone are no limit. A limit shows in requests that wait, in a gauge far below what the client
+    sees decode, or in a number that neither of them ever reaches.
     """
-    running, users = measured.gauges.running, measured.client.users
+    running, client = measured.gauges.running, measured.client
     if len(running) < _MIN_SAMPLES:
         return None
-    waiting, enough = max(measured.gauges.waiting, default=0.0), CONCURRENCY_RAN * users
+    enough, waiting = CONCURRENCY_RAN * client.users, 0.0
+    if percentile(measured.gauges.waiting or (0.0,), _MOST):  # not once, by chance
+        waiting = max(measured.gauges.waiting)
     never = max(running) < enough
     most = max(running) if never else percentile(running, _MOST)
-    if most >= enough or not (never or waiting):
+    if most >= enough or not (waiting or (never and not _ran_between_looks(client, running, enough))):
         return None
     why = f", up to {waiting:g} waited: max_num_seqs or the KV cache is full" if waiting else ""
-    return f"asked for {users} at once, but the server {'never' if never else 'seldom'} ran more than {most:.3g}{why}"
+    verb = "never" if never else "seldom"
+    return f"asked for {client.users} at once, but the server {verb} ran more than {most:.3g}{why}"
+
+
+def _ran_between_looks(client: ClientSide, running: Sequence[float], enough: float) -> bool:
+    """Whether the client saw the number decode at once that no look at the gauge met, which else agrees with it."""
+    return client.decoding_at_once >= enough and mean(running) >= _AGREES * (client.decoding or 0.0)
 
 
 def _noise(values: dict[str, Any], judgement: MeasuredCell | None) -> float | None:

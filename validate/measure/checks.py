@@ -112,7 +112,8 @@ def _time(name: str, client: float | None, server: float | None) -> Check:
         return Check(name, client, server, None)
     apart = client / server - 1
     both = f"{client:.4g} s at the client, {server:.4g} s at the server ({percent(apart, 1, signed=True)})"
-    words = f"{_SENTENCES[name]}: {both}"
+    slower = ": the server's front end, the network or this client adds time to each token" if apart > 0 else ""
+    words = f"{_SENTENCES[name]}: {both}{slower}"
     return Check(name, client, server, abs(apart) <= _TIMES_SLACK, None if abs(apart) <= _TIMES_SLACK else words)
 
 

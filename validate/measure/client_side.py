@@ -1,6 +1,6 @@
 """What the users of a cell saw: times and tokens of the requests that ended while all of them were busy."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,6 +11,7 @@ from validate.measure.statistics import described
 from validate.measure.users import Outcome
 
 _EXACT = ("token_ids", "usage")  # routes that tell the tokens of each chunk
+_AT_ONCE_SHARE = 0.1  # of the window: more than a late last chunk that overlaps the next request's first
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +64,7 @@ class ClientSide:
     faults: dict[str, int]
     in_flight: float | None
     decoding: float | None
+    decoding_at_once: int  # for a tenth of the window at least
     chunks: Chunks
     counted_by: str | None  # the weakest route among the answers
 
@@ -118,6 +120,7 @@ class ClientSide:
             "counted_by": self.counted_by,
             "in_flight": self.in_flight,
             "decoding": self.decoding,
+            "decoding_at_once": self.decoding_at_once,
             "tpot_s": self.tpot_dict(),
             "chunk_gap_s": described(self.chunks.gaps_s, len(self.chunks.gaps_s)) if self.chunks.gaps_s else None,
             "tokens_per_chunk": self.tokens_per_chunk,
@@ -145,6 +148,7 @@ def client_side(outcomes: Sequence[Outcome], users: int, window: Steady) -> Clie
         dict(Counter(fault.message for fault in failed).most_common(5)),
         _mean_number(((item.sent_s, item.ended_s) for item in outcomes), window),
         _mean_number(_decoding(outcomes), window),
+        _at_once(_decoding(outcomes), window),
         _chunks(outcomes, window),
         max(routes, key=("token_ids", "usage", "final usage", "nothing").index, default=None),
     )
@@ -161,6 +165,26 @@ def _decoding(outcomes: Sequence[Outcome]) -> Iterable[tuple[float, float]]:
     for item in outcomes:
         if item.answer is not None and item.answer.chunk_times_s:
             yield item.answer.chunk_times_s[0], item.answer.chunk_times_s[-1]
+
+
+def _at_once(spans: Iterable[tuple[float, float]], window: Steady) -> int:
+    """The largest number of spans that so many moments of the window, or more, lie in."""
+    inside = [span for span in spans if window.overlap_s(*span) > 0.0]
+    edges = sorted(
+        [(max(start_s, window.start_s), 1) for start_s, _ in inside]
+        + [(min(end_s, window.end_s), -1) for _, end_s in inside]
+    )
+    lasted_s: defaultdict[int, float] = defaultdict(float)
+    number, since_s = 0, window.start_s
+    for time_s, step in edges:
+        lasted_s[number] += time_s - since_s
+        number, since_s = number + step, time_s
+    reached_s = 0.0
+    for number in sorted(lasted_s, reverse=True):
+        reached_s += lasted_s[number]
+        if reached_s >= _AT_ONCE_SHARE * window.length_s:
+            return number
+    return 0
 
 
 def _chunks(outcomes: Sequence[Outcome], window: Steady) -> Chunks:
