@@ -81,8 +81,7 @@ def _conflict_note(error: float) -> tuple[str, ...]:
     return (
         "the measured facts are further from the model than its parameters can be expected to reach: the speedup's"
         f" interval holds a model error of {percent(error)} more. Check the facts and their units, then attention"
-        " backend,"
-        " interconnect and graphs of the deployment file",
+        " backend, interconnect and graphs of the deployment file",
     )
 
 

@@ -142,7 +142,8 @@ def whatif(
         "num_draws": num_draws,
         "seed": seed,
     }
-    return WhatIf(inputs, tuple(rows), _misfit_notes(deployment, rows), len(combinations), swept.stopped)
+    notes = (*_misfit_notes(deployment, rows), *_unfelt_notes(vary, rows))
+    return WhatIf(inputs, tuple(rows), notes, len(combinations), swept.stopped)
 
 
 def _row(deployment: Deployment, num_draws: int, seed: int, named: JsonObject) -> WhatIfRow:
@@ -159,6 +160,27 @@ def _misfit_notes(deployment: Deployment, rows: Sequence[WhatIfRow]) -> tuple[st
     misfit = deployment.profile.misfit if deployment.profile else None
     said = {note for row in rows if row.prediction for note in row.prediction.notes}
     return (misfit.sentence(),) if misfit and misfit.sentence() in said else ()
+
+
+def _unfelt_notes(vary: Mapping[str, Sequence[Any]], rows: Sequence[WhatIfRow]) -> tuple[str, ...]:
+    """Keys whose values leave every figure as it is, and what the notes of a row with its last value add."""
+    notes: list[str] = []
+    for key in vary:
+        groups: dict[str, list[Prediction]] = {}
+        for row in rows:
+            others = _toml({name: value for name, value in row.vary.items() if name != key})
+            if row.prediction is not None:
+                groups.setdefault(others, []).append(row.prediction)
+        felt = any(_figures(found) != _figures(group[0]) for group in groups.values() for found in group)
+        if felt or all(len(group) < 2 for group in groups.values()):
+            continue
+        notes.append(f"{key} changes no figure here")
+        notes += [note for group in groups.values() for note in group[-1].notes if note not in group[0].notes]
+    return tuple(dict.fromkeys(notes))
+
+
+def _figures(found: Prediction) -> tuple[object, ...]:
+    return found.speedup, found.baseline, found.speculative
 
 
 def _toml(value: Any) -> str:

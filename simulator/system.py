@@ -107,7 +107,7 @@ def build_system(
         decode_context=engine.decode_context_parallel_size,
     )
     check_layout(shape, parallel)
-    notes = list(deployment.notes)
+    notes = [*_idle_gpus_note(deployment), *deployment.notes]
     interconnect, why = resolve_interconnect(deployment, gpu)
     notes += [why] if why else []
     notes += what_is_not_modelled(deployment)
@@ -146,6 +146,17 @@ def _schedule_note(deployment: Deployment, mode: EngineMode) -> list[str]:
         mode.engine, mode.version, spec.method, mode.model_runner, deployment.engine.data_parallel_size
     )
     return [f"{refusal}; the figures assume an engine that follows the stated schedule"] if refusal else []
+
+
+def _idle_gpus_note(deployment: Deployment) -> list[str]:
+    engine, used = deployment.engine, deployment.num_gpus_used
+    if used >= deployment.num_gpus:
+        return []
+    sizes = f"TP {engine.tensor_parallel_size} x PP {engine.pipeline_parallel_size} x DP {engine.data_parallel_size}"
+    return [
+        f"{used} of the {deployment.num_gpus} GPUs serve ({sizes}), as the engine would without more in its launch:"
+        " engine.tensor_parallel_size takes the others too"
+    ]
 
 
 def what_is_not_modelled(deployment: Deployment) -> list[str]:

@@ -94,8 +94,7 @@ def _draftless(counted: Counted) -> tuple[str, ...]:
     over_all = counted.decode_tokens / steps if counted.decode_tokens else 1 + accepted / steps
     return (
         f"a draft on {percent(share)} of the decode steps only (text lookup, or drafting was off at times): a"
-        " drafted step "
-        f"yields {1 + accepted / counted.drafts:.2f} tokens, all steps {over_all:.2f} on average",
+        f" drafted step yields {1 + accepted / counted.drafts:.2f} tokens, all steps {over_all:.2f} on average",
     )
 
 

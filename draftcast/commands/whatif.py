@@ -12,13 +12,12 @@ from draftcast.scale.options import Sweeper, sweep_options
 from hwmodel.errors import InputError
 
 OPENING, CLOSING = "[{", "]}"
+_ALLOWED = "allowed: KEY=V1,V2 such as engine.tensor_parallel_size=4,8"
 
 
 @click.command("whatif", cls=Command)
 @report_options
-@click.option(
-    "--vary", "varied", metavar="KEY=V1,V2", multiple=True, required=True, help="A key and its values; may be repeated."
-)
+@click.option("--vary", "varied", metavar="KEY=V1,V2", multiple=True, help="A key and its values; once at least.")
 @sweep_options
 @deployment_options
 def command(request: Request, varied: tuple[str, ...], sweep: Sweeper) -> None:
@@ -31,10 +30,12 @@ def command(request: Request, varied: tuple[str, ...], sweep: Sweeper) -> None:
     from draftcast.progress import RowProgress
 
     vary: dict[str, list[object]] = {}
+    if not varied:
+        raise InputError(f"--vary: got none; {_ALLOWED}, once at least (`draftcast list keys` has the keys)")
     for text in varied:
         key, equals, values = text.partition("=")
         if not equals or not key.strip() or not values.strip():
-            raise InputError(f"--vary: got {text!r}; allowed: KEY=V1,V2 such as hardware.num_gpus=4,8")
+            raise InputError(f"--vary: got {text!r}; {_ALLOWED}")
         vary.setdefault(key.strip(), []).extend(plain_value(value) for value in split_values(values))
     deployment, progress = request.load(), RowProgress()
     try:

@@ -365,6 +365,15 @@ def test_whatif_has_a_row_for_every_combination_in_order() -> None:
     assert rows[0]["baseline"]["step_s"] < rows[1]["baseline"]["step_s"]
 
 
+def test_whatif_says_which_key_changes_nothing_and_what_the_other_gpus_do() -> None:
+    keys = {"hardware.num_gpus": [1, 8], "workload.input_tokens": [100, 4000]}
+    notes = whatif(deployment(engine={"tensor_parallel_size": 1}), keys, num_draws=40).notes
+    assert notes[0] == "hardware.num_gpus changes no figure here"
+    assert notes[1].startswith("1 of the 8 GPUs serve (TP 1 x PP 1 x DP 1)")
+    assert len(notes) == 2
+    assert whatif(deployment(), {"workload.input_tokens": [100, 4000]}, num_draws=40).notes == ()
+
+
 def test_whatif_equals_the_prediction_of_the_changed_file() -> None:
     row = whatif(deployment(), {"engine.tensor_parallel_size": [2]}, num_draws=40).rows[0].prediction
     changed = predict(deployment(engine={"tensor_parallel_size": 2}), num_draws=40)

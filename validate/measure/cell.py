@@ -21,10 +21,7 @@ from validate.measure.statistics import percentile
 from validate.measure.users import Outcome
 
 _HITS_WORTH_SAYING = 0.02
-_TIMES = (
-    "tpot_s",
-    "step_s",
-)  # checks whose sentence is a note; what sums tell is told as foreign traffic and joined chunks
+_TIMES = ("tpot_s", "step_s")  # checks whose sentence is a note; sums tell of foreign traffic and joined chunks
 _MIN_SAMPLES, _MOST = 3, 0.75  # of the gauges
 _AGREES = 2 / 3  # of the requests that the client sees decode; a gauge of one of two replicas tells half
 _BUSY = 0.7  # of one processor: above it the client may be late
@@ -259,8 +256,7 @@ def _notes(measured: Measured, judgement: MeasuredCell | None) -> list[str]:
     if measured.client_busy is not None and measured.client_busy > _BUSY:
         notes.append(
             f"this client kept a processor busy for {percent(measured.client_busy)} of the time: times may be too"
-            " long; "
-            "run it on another machine than the server, or with fewer users"
+            " long; run it on another machine than the server, or with fewer users"
         )
     garbage = sum(answer.num_garbage for answer in measured.client.answers)
     if garbage:

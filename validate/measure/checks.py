@@ -138,8 +138,8 @@ def joined_chunks(client: ClientSide, k: int | None, checks: Sequence[Check]) ->
     if share is not None and share > _JOINED:
         return (
             f"{percent(share)} of the chunks hold more tokens than the {1 + (k or 0)} of one step: the server"
-            " joins steps "
-            "(--stream-interval, or a client that reads too slowly), so gaps between chunks are no step times"
+            " joins steps (--stream-interval, or a client that reads too slowly), so gaps between chunks are no step"
+            " times"
         )
     steps = next((check for check in checks if check.name == "steps"), None)
     if steps is not None and steps.agrees is False and (steps.client or 0) < (steps.server or 0):

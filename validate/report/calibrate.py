@@ -194,8 +194,7 @@ def _measurements(measurements: Sequence[Json]) -> Iterator[Chart]:
         "next-measurements",
         "What would narrow the answer",
         f"The speedup is known to ± {percent(before, 1)} (one standard deviation, dashed). A bar is what a"
-        " further measurement"
-        " would leave.",
+        " further measurement would leave.",
         f"Bars of the uncertainty that each of {len(rows)} measurements would leave.",
         _left_spec(rows, before, narrow=False),
         _left_spec(rows, before, narrow=True),
