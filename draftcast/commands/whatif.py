@@ -31,7 +31,7 @@ def command(request: Request, varied: tuple[str, ...], sweep: Sweeper) -> None:
 
     vary: dict[str, list[object]] = {}
     if not varied:
-        raise InputError(f"--vary: got none; {_ALLOWED}, once at least (`draftcast list keys` has the keys)")
+        raise click.UsageError(f"Missing option '--vary'; {_ALLOWED} (`draftcast list keys` has the keys)")
     for text in varied:
         key, equals, values = text.partition("=")
         if not equals or not key.strip() or not values.strip():

@@ -99,7 +99,6 @@ def test_an_unknown_command_is_answered_with_the_nearest_and_where_all_are(run: 
         ("whatif", "no-such-file.toml", "--vary", "hardware.num_gpus=4,8"),
         ("predict", "/"),
         ("predict", "\0.toml"),
-        ("whatif", "no-such-file.toml"),
         ("whatif", "no-such-file.toml", "--vary", "hardware.num_gpus"),
         ("model", "no-such-model"),
         ("experts", "no-such-model", "-t", "1"),
