@@ -4,9 +4,10 @@ Counts, tokens and acceptance are exact. Times are held against intervals, as fa
 """
 
 import json
+import math
 
 import pytest
-from live.compare import Row, rows
+from live.compare import SIGMAS, START_DRIFT, Row, drift_of, rows
 from live.loop import CHECKED_LOADS, GROUNDS, LOADS, LOOKUP_MAX, LOOKUP_MIN, SWEEP, K, Loop, Record
 
 CELLS = [(run, ground, n) for run, loads in LOADS.items() for ground in GROUNDS for n in loads]
@@ -144,17 +145,22 @@ def test_the_speedup_lies_in_the_stated_interval(loop: Loop, ground: str, concur
     assert row.speedup.holds(row.measured_speedup, row.noise), row
 
 
+def unquiet(loop: Loop) -> float:
+    """By what two standard errors of a cell exceed those on an idle machine; 1 there."""
+    return math.exp(SIGMAS * (drift_of(loop) - START_DRIFT))
+
+
 def test_low_acceptance_was_foretold_to_be_slower_and_is(loop: Loop) -> None:
     slower = [row for row in rows(loop) if row.ground == "wander"]
     assert all(loop.predicted["wander", row.concurrency]["probability_faster"] < 0.5 for row in slower)
-    assert min(row.measured_speedup for row in slower) < 0.9
+    assert min(row.measured_speedup for row in slower) < 0.9 * unquiet(loop)
     assert loop.chosen["wander"]["recommendation"]["num_speculative_tokens"] in (0, 1)
 
 
 def test_high_acceptance_was_foretold_to_be_about_twice_as_fast_and_is(loop: Loop) -> None:
     faster = [row for row in rows(loop) if row.ground == "loop"]
     assert all(row.speedup.p50 > 1.5 for row in faster)
-    assert max(row.measured_speedup for row in faster) > 1.6
+    assert max(row.measured_speedup for row in faster) > 1.6 / unquiet(loop)
     assert loop.chosen["loop"]["recommendation"]["num_speculative_tokens"] in (3, 5)
 
 
