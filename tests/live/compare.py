@@ -8,6 +8,11 @@ from live.loop import CHECKED_LOADS, GROUNDS, LOADS, K, Loop, Record
 from hwmodel.percent import percent
 
 START_DRIFT = 0.08  # one cell after two starts of one server: 20 % apart at worst on an idle machine, about 2.5 sigma
+SLOWER, FASTER = 0.9, 1.6  # speedup of the texts that were made for it, at one load at least
+FORETOLD_FASTER = 1.5
+TIMES_APART = (
+    1.25  # client over server: where another process takes the processor, the last chunks of answers come late
+)
 SIGMAS = 2.0  # of the noise of a measured figure, before anything is held against a prediction
 
 
@@ -51,11 +56,67 @@ class Row:
         log = math.log(self.measured_speedup)
         return 0 if abs(log) <= SIGMAS * self.noise else int(math.copysign(1, log))
 
+    @property
+    def outside(self) -> list[str]:
+        """Figures that no interval holds, even with the noise."""
+        held = {
+            "speedup": self.speedup.holds(self.measured_speedup, self.noise),
+            "step time": self.step_s.holds(self.measured_step_s, self.throughput_noise),
+            "throughput": self.throughput.holds(self.measured_throughput, self.throughput_noise),
+            "sign": not self.clear or (self.speedup.p50 > 1.0) is (self.clear > 0),
+        }
+        return [name for name, holds in held.items() if not holds]
+
 
 def rows(loop: Loop) -> list[Row]:
     """All cells that were measured without and with drafts."""
     drift = drift_of(loop)
     return [_row(loop, ground, load, drift) for ground in GROUNDS for load in CHECKED_LOADS]
+
+
+def spoilt(loop: Loop) -> list[str]:
+    """What in a run may be the machine's doing: cells that did not run, sides that differ, figures outside."""
+    cells = {(r, g, n): loop.cell(r, g, n) for r, loads in LOADS.items() for g in GROUNDS for n in loads}
+    refused = [f"{r} {g} C={n} refused" for (r, g, n), cell in cells.items() if n in CHECKED_LOADS and refusal(cell)]
+    if refused:
+        return refused  # there may be no figures
+    apart = [f"{r} {g} C={n} TPOT apart" for (r, g, n), cell in cells.items() if not sides_agree(cell)]
+    outside = [f"{row.ground} C={row.concurrency} {name}" for row in rows(loop) for name in row.outside]
+    return [*apart, *outside, *(why for ground in GROUNDS if (why := otherwise(loop, ground)))]
+
+
+def refusal(cell: Record) -> str | None:
+    """Why `measure` refused a cell."""
+    reason: str | None = cell["refused_reason"]
+    return reason
+
+
+def sides_agree(cell: Record) -> bool:
+    """Whether TPOT is about the same at the client and at the server."""
+    return 1 / TIMES_APART < 1.0 + _apart(cell) < TIMES_APART
+
+
+def otherwise(loop: Loop, ground: str) -> str | None:
+    """Why a text is not as much slower or faster as it was made to be, or not foretold so; None where it is.
+
+    At least one load of *wander* runs at 0.9 of the baseline or less, one of *loop* at 1.6 times or more; noise beyond
+    that of an idle machine leaves more room.
+    """
+    room = math.exp(SIGMAS * (drift_of(loop) - START_DRIFT))
+    speedups = [row.measured_speedup for row in rows(loop) if row.ground == ground]
+    foretold = [loop.predicted[ground, n] for n in CHECKED_LOADS]
+    best = loop.chosen[ground]["recommendation"]["num_speculative_tokens"]
+    if ground == "wander":
+        is_as_made = min(speedups) < SLOWER * room
+        was_foretold = all(told["probability_faster"] < 0.5 for told in foretold) and best in (0, 1)
+    else:
+        is_as_made = max(speedups) > FASTER / room
+        was_foretold = all(told["speedup"]["p50"] > FORETOLD_FASTER for told in foretold) and best in (3, 5)
+    if is_as_made and was_foretold:
+        return None
+    measured = ", ".join(f"{speedup:.2f}" for speedup in speedups)
+    predicted = ", ".join(f"{told['speedup']['p50']:.2f}" for told in foretold)
+    return f"{ground} {measured} measured, {predicted} foretold, k={best} recommended"
 
 
 def drift_of(loop: Loop) -> float:
@@ -134,7 +195,7 @@ def _both_sides(loop: Loop) -> list[str]:
         cells = {(g, n): loop.cell(run, g, n) for g in GROUNDS for n in loads}
         apart = [f"{g} C={n} {percent(_apart(cell), 1, signed=True)}" for (g, n), cell in cells.items()]
         lines.append(f"TPOT, client against server, {run}: " + ", ".join(apart))
-        lines += [f"refused: {run} {g}: {r}" for (g, _), cell in cells.items() if (r := cell["refused_reason"])]
+        lines += [f"refused: {run} {g}: {r}" for (g, _), cell in cells.items() if (r := refusal(cell))]
     return lines
 
 

@@ -4,10 +4,9 @@ Counts, tokens and acceptance are exact. Times are held against intervals, as fa
 """
 
 import json
-import math
 
 import pytest
-from live.compare import SIGMAS, START_DRIFT, Row, drift_of, rows
+from live.compare import Row, otherwise, refusal, rows, sides_agree
 from live.loop import CHECKED_LOADS, GROUNDS, LOADS, LOOKUP_MAX, LOOKUP_MIN, SWEEP, K, Loop, Record
 
 CELLS = [(run, ground, n) for run, loads in LOADS.items() for ground in GROUNDS for n in loads]
@@ -46,11 +45,11 @@ def test_client_and_server_agree_on_requests_tokens_and_steps(
         assert steps["client"] + hidden_steps(loop, ground, concurrency) == steps["server"]
     else:  # a chunk of two short steps looks like one longer step
         assert 0.98 * steps["server"] <= steps["client"] <= steps["server"]
-    assert 1 / TIMES_APART < sides["tpot_s"]["client"] / sides["tpot_s"]["server"] < TIMES_APART
+    assert sides_agree(cell), sides["tpot_s"]
 
 
 def test_the_loads_that_are_compared_did_run_and_others_are_refused_only_for_what_did_not_run(loop: Loop) -> None:
-    refused = {(run, g, n): reason for run, g, n in CELLS if (reason := loop.cell(run, g, n)["refused_reason"])}
+    refused = {(run, g, n): reason for run, g, n in CELLS if (reason := refusal(loop.cell(run, g, n)))}
     assert all(n not in CHECKED_LOADS and f"asked for {n} at once" in reason for (_, _, n), reason in refused.items())
 
 
@@ -96,7 +95,7 @@ def test_the_loop_text_is_written_token_by_token_as_before(loop: Loop) -> None:
 
 @pytest.mark.parametrize("ground", GROUNDS)
 def test_calibration_takes_every_cell_that_measure_did_not_refuse(loop: Loop, ground: str) -> None:
-    used = {n for n in SWEEP if not loop.cell("before", ground, n)["refused_reason"]}
+    used = {n for n in SWEEP if not refusal(loop.cell("before", ground, n))}
     assert len(loop.calibrated[ground]["refused"]) == len(SWEEP) - len(used)
     loads = {round(row["concurrency"]) for row in loop.calibrated[ground]["residuals"]}
     assert loads == used
@@ -115,8 +114,7 @@ def test_the_sign_of_the_effect_was_foretold_where_it_exceeds_the_noise(
     loop: Loop, ground: str, concurrency: int
 ) -> None:
     row = row_of(loop, ground, concurrency)
-    if row.clear:
-        assert (row.speedup.p50 > 1.0) is (row.clear > 0)
+    assert "sign" not in row.outside, row
 
 
 @pytest.mark.parametrize("ground", GROUNDS)
@@ -125,8 +123,7 @@ def test_step_time_and_throughput_with_drafts_lie_in_the_stated_intervals(
     loop: Loop, ground: str, concurrency: int
 ) -> None:
     row = row_of(loop, ground, concurrency)
-    assert row.step_s.holds(row.measured_step_s, row.throughput_noise), row
-    assert row.throughput.holds(row.measured_throughput, row.throughput_noise), row
+    assert not {"step time", "throughput"}.intersection(row.outside), row
 
 
 @pytest.mark.parametrize("ground", GROUNDS)
@@ -142,26 +139,15 @@ def test_the_prediction_was_on_file_before_the_restart(loop: Loop, ground: str, 
 @pytest.mark.parametrize("concurrency", CHECKED_LOADS)
 def test_the_speedup_lies_in_the_stated_interval(loop: Loop, ground: str, concurrency: int) -> None:
     row = row_of(loop, ground, concurrency)
-    assert row.speedup.holds(row.measured_speedup, row.noise), row
-
-
-def unquiet(loop: Loop) -> float:
-    """By what two standard errors of a cell exceed those on an idle machine; 1 there."""
-    return math.exp(SIGMAS * (drift_of(loop) - START_DRIFT))
+    assert "speedup" not in row.outside, row
 
 
 def test_low_acceptance_was_foretold_to_be_slower_and_is(loop: Loop) -> None:
-    slower = [row for row in rows(loop) if row.ground == "wander"]
-    assert all(loop.predicted["wander", row.concurrency]["probability_faster"] < 0.5 for row in slower)
-    assert min(row.measured_speedup for row in slower) < 0.9 * unquiet(loop)
-    assert loop.chosen["wander"]["recommendation"]["num_speculative_tokens"] in (0, 1)
+    assert otherwise(loop, "wander") is None
 
 
 def test_high_acceptance_was_foretold_to_be_about_twice_as_fast_and_is(loop: Loop) -> None:
-    faster = [row for row in rows(loop) if row.ground == "loop"]
-    assert all(row.speedup.p50 > 1.5 for row in faster)
-    assert max(row.measured_speedup for row in faster) > 1.6 / unquiet(loop)
-    assert loop.chosen["loop"]["recommendation"]["num_speculative_tokens"] in (3, 5)
+    assert otherwise(loop, "loop") is None
 
 
 def test_inspect_reads_the_running_process(loop: Loop) -> None:
