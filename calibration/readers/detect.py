@@ -15,6 +15,7 @@ from calibration.readers.values import load_json, load_lines, mapping, shown
 from calibration.readers.vllm_log import is_log
 from hwmodel.errors import InputError
 from simulator.deployment.keys import short
+from simulator.nccl_json import is_nccl_json
 
 BENCH = "vllm bench serve result"
 SGLANG = "SGLang bench_serving result"
@@ -77,6 +78,7 @@ def format_of_record(record: Any) -> str | None:
         (GUIDELLM, guidellm.is_report),
         (AIPERF, aiperf.is_export),
         (AIPERF_REQUESTS, aiperf.is_request_record),
+        (NCCL, is_nccl_json),
     )
     return next((name for name, fits in kinds if fits(record)), None)
 

@@ -110,6 +110,31 @@ def test_runs_on_several_numbers_of_gpus_in_one_file_are_kept_apart(tmp_path):
     assert times == {8: pytest.approx(156.11e-6), 4: pytest.approx(78.08e-6)}
 
 
+def test_a_collective_over_several_hosts_is_told(tmp_path):
+    path = tmp_path / "two-hosts.txt"
+    text = (NCCL / "nccl_allreduce_rtxpro6000_server_8gpu_pcie5.txt").read_text()
+    for rank in range(8):
+        text = text.replace(f"Rank  {rank} Group  0 ", f"Rank  {rank} Group  0 Pid 7 on host{rank // 4} ")
+    path.write_text(text)
+    evidence = read_evidence([path])
+    assert {point.num_ranks for point in evidence.collectives} == {8}
+    assert any("over 2 hosts (8 GPUs)" in note for note in evidence.notes)
+
+
+def test_nccl_tests_json_is_recognised(tmp_path):
+    path = tmp_path / "run.json"
+    block = {"time": 100.0, "alg_bw": 10.48576, "bus_bw": 18.35008, "nwrong": 0.0}
+    row = {"size": 1048576, "count": 262144, "type": "float", "redop": "sum", "root": "-1", "out_of_place": block}
+    config = {"nthreads": 1, "ngpus": 8, "devices": [{"group": 0, "hostname": "a", "device_info": "NVIDIA L40S"}]}
+    out_of_bounds = {"count": 0, "okay": "true"}
+    path.write_text(
+        json.dumps({"nccl_version": 22807, "config": config, "results": [row], "out_of_bounds": out_of_bounds})
+    )
+    (point,) = read_evidence([path]).collectives
+    assert (point.num_bytes, point.num_ranks, point.gpus) == (1048576, 8, ("NVIDIA L40S",))
+    assert point.time_s == pytest.approx(100e-6)
+
+
 RUN = {
     "cells": [
         {
