@@ -39,7 +39,8 @@ def _lines(record: Mapping[str, Any]) -> Iterator[str]:
     yield from (_row(item) for item in results)
     wrong = _object(record.get("out_of_bounds"))
     if wrong:
-        yield f"# Out of bounds values : {_word(wrong.get('count'))} {'OK' if wrong.get('okay') == 'true' else 'FAILED'}"
+        okay = "OK" if wrong.get("okay") == "true" else "FAILED"
+        yield f"# Out of bounds values : {_word(wrong.get('count'))} {okay}"
         yield "# Avg bus bandwidth : written with the results"
 
 
