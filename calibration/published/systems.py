@@ -5,6 +5,7 @@ candidate; the measured baseline then says how well each explains it (`group_fit
 """
 
 import functools
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -26,6 +27,9 @@ from simulator.system import System, build_system
 _ANY_GPU = "h200"  # named where a stand-in takes its place
 _MAX_WEIGHT_SHARE = 0.9  # of a guessed GPU's memory
 UNKNOWN_BANDWIDTH_LOG_SD = 1.2
+# Arithmetic of a GPU without a card beside the guess: the cards that are there do 80 to 420 FLOP a byte (sd 0.5 of ln).
+_COMPUTE = ("dense_compute_efficiency", "expert_compute_efficiency", "attention_flop_scale")
+_UNKNOWN_COMPUTE_LOG_SD = 0.8
 _STAND_IN_BANDWIDTH_LOG_SD = 0.5  # bytes of a model without a card are known about as well
 # One pass of the drafter beyond its bytes, by engine (docs/model.md, fit results); vLLM's and SGLang's are priors.
 _OTHER_ENGINES_DRAFT_PASS_MS = {"tensorrt": 0.3, "llama.cpp": 0.25}
@@ -119,7 +123,7 @@ def _shape(model: str, arch: str, quantization: str) -> tuple[Match, ModelShape]
 
 def _system(text: Mapping[str, str], choice: Choice, longest_draft: int) -> System | None:
     match, shape = _shape(text["model"], text["arch"], text["quantization"])
-    gpu = unknown_gpu(text["gpu"]) if choice.gpu is None else None
+    gpu = unknown_gpu(text["gpu"], text["interconnect"]) if choice.gpu is None else None
     try:
         deployment = load_deployment(_tables(text, choice, (match.card, shape), longest_draft))
         system = build_system(deployment, gpu=gpu, shape=shape)
@@ -186,6 +190,11 @@ def _with_priors(text: Mapping[str, str], system: System, gpu: Gpu | None, match
             changes["draft_pass_ms"] = replace(system.priors["draft_pass_ms"], center=milliseconds)
     if any(word in build for word in _PATCHED):
         changes["verify_path_applies"] = replace(system.priors["verify_path_applies"], center=0.0)
+    if gpu is not None:
+        for name in _COMPUTE:
+            prior = system.priors[name]
+            spread = math.hypot(prior.spread, _UNKNOWN_COMPUTE_LOG_SD)
+            changes[name] = replace(prior, spread=spread, low=1e-3, high=1e3)
     bandwidth = system.priors["bandwidth_efficiency"]
     if gpu is not None or "offload" in text["interconnect"].lower():
         changes["bandwidth_efficiency"] = replace(bandwidth, spread=UNKNOWN_BANDWIDTH_LOG_SD, low=1e-3, high=1e3)
