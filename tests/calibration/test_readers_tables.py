@@ -94,6 +94,36 @@ def test_rows_that_contradict_themselves_are_refused_alone(tmp_path, row, words)
     assert evidence.refused[0].source.endswith("line 3")
 
 
+@pytest.mark.parametrize(
+    ("text", "tokens_per_s"),
+    [
+        ('concurrency,tpot_ms,tok_s\n1,13.6,73\n64,39.4,"1,600"\n', 1600.0),
+        ('concurrency,tok_s\n1,73.5\n64,"1,600.5"\n', 1600.5),
+        ("concurrency;tpot_ms;tok_s\n1;13,6;73\n64;39,4;1.600\n", 1600.0),
+        ("concurrency;tok_s\n1;73,5\n64;1.600,5\n", 1600.5),
+        ("concurrency;tok_s\n1;73,612\n64;1600,125\n", 1600.125),
+        ('concurrency,tok_s\n1,73\n64,"1,234,567"\n', 1234567.0),
+        ("concurrency;tok_s\n1;73\n64;1600.125\n", 1600.125),
+    ],
+)
+def test_marks_of_decimals_and_thousands_are_told_by_the_other_cells(tmp_path, text, tokens_per_s):
+    assert _table(tmp_path, text).cells[1].throughput_tokens_per_s == tokens_per_s
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'concurrency,tok_s\n1,73\n64,"1,600"\n',
+        "concurrency\ttok_s\n1\t73\n64\t1,600\n",
+        "concurrency;tpot_ms\n1;39.4\n64;13,612\n",
+        'concurrency,tpot_ms,tok_s\n1,13.6,"73,5"\n64,39.4,"1,600"\n',
+    ],
+)
+def test_a_mark_that_may_mean_either_is_refused(tmp_path, text):
+    with pytest.raises(InputError, match=r"line 3.*without a mark between thousands"):
+        _table(tmp_path, text)
+
+
 def test_nccl_tests_are_points_of_their_ranks(tmp_path):
     path = NCCL / "nccl_allreduce_rtxpro6000_server_8gpu_pcie5.txt"
     points = {point.num_bytes: point for point in read_evidence([path]).collectives}
