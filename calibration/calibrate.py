@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from calibration.acceptance_book import AcceptanceBook
 from calibration.fit import FitOptions
-from calibration.plan import Fitted, Plan, fitted_plan, settled_plan
+from calibration.plan import Fitted, Plan, fitted_plan, settled_plan, still_described
 from calibration.profile_writer import profile_of
 from calibration.questions import Question, question_of
 from calibration.records import CollectivePoint, Evidence, Refused
@@ -78,8 +78,7 @@ def calibrate(
     before = _measured_before(profile) if profile and earlier and earlier.same else ()
     tau = profile.model_error if profile and earlier and earlier.same else None
     plan = Plan(system, (*before, *selected.questions), book, curve, earlier, earlier_error=tau)
-    plan, findings = settled_plan(plan)
-    fitted = fitted_plan(plan, FitOptions(seed=seed))
+    plan, fitted, findings = _fitted(plan, FitOptions(seed=seed))
     made = profile_of(plan, fitted, selected, evidence, points, profile)
     return Calibration(
         plan,
@@ -91,6 +90,16 @@ def calibrate(
         num_files,
         used_files(evidence.files, sources),
     )
+
+
+def _fitted(plain: Plan, options: FitOptions) -> tuple[Plan, Fitted, tuple[str, ...]]:
+    """The plan with the description that fits best, its fit, and what was changed."""
+    plan, findings = settled_plan(plain)
+    fitted = fitted_plan(plan, options)
+    if still_described(plain, plan, fitted.tau):
+        return plan, fitted, findings
+    plan, findings = settled_plan(plain, own=True)
+    return plan, fitted_plan(plan, options), findings
 
 
 def _system(deployment: Deployment, curve: AllReduceCurve | None, earlier: CarriedOver | None) -> System:

@@ -17,7 +17,7 @@ from calibration.fit_result import FitResult
 from calibration.forward import Forward, nuisance_name
 from calibration.model_error import Judged, ModelError, doubted, model_error
 from calibration.questions import Question, Setting
-from calibration.structure import Choice, Switch, allreduce_choices, best_choice, decide_switches
+from calibration.structure import CLEAR, Choice, Switch, allreduce_choices, best_choice, decide_switches
 from hwmodel.allreduce_curve import AllReduceCurve
 from hwmodel.residual import NUM_LOG_FACTORS
 from simulator.calibrated import CarriedOver
@@ -27,6 +27,7 @@ from simulator.system import System
 Array = NDArray[np.float64]
 
 _ROUNDS = 2  # of fit and model error: the second changes tau by a few percent
+_MORE_THAN_USUAL = 1.5  # times the prior's model error: from here what the usual one decided is asked again
 _MOST_OUTLIERS = 0.25  # of all measurements: more of them are a model that is wrong
 
 
@@ -100,19 +101,19 @@ def _quick(start: Array | None) -> FitOptions:
     return FitOptions(num_starts=0, num_refits=0, start=start)
 
 
-def settled_plan(plan: Plan) -> tuple[Plan, tuple[str, ...]]:
-    """The plan with the description that fits best, and what was changed."""
+def settled_plan(plan: Plan, *, own: bool = False) -> tuple[Plan, tuple[str, ...]]:
+    """The plan with the description that fits best, and what was changed; with `own` the AllReduce stays as stated."""
     if not plan.questions:
         return plan, ()
     findings: tuple[str, ...] = ()
-    others = allreduce_choices(plan.system, plan.questions) if plan.earlier is None else []
+    others = allreduce_choices(plan.system, plan.questions) if plan.earlier is None and not own else []
     if others:
-        own = plan.quick()
+        stated = plan.quick()
         tried = [
-            Choice(settings, system, replace(plan, system=system).quick(start=own.mode).log_evidence)
+            Choice(settings, system, replace(plan, system=system).quick(start=stated.mode).log_evidence)
             for settings, system in others
         ]
-        best, text = best_choice(Choice({}, plan.system, own.log_evidence), tried)
+        best, text = best_choice(Choice({}, plan.system, stated.log_evidence), tried)
         plan = replace(plan, system=best.system, settings=tuple(best.settings.items()))
         findings += (text,) if text else ()
     coordinates = plan.coordinates(plan.prior_tau.value)
@@ -168,6 +169,20 @@ def _fit(plan: Plan, tau: ModelError, observations: Sequence[Observation], optio
     coordinates = plan.coordinates(tau.effective)
     doubtful = doubted(observations, tau, plan.prior_tau)
     return fit_map(plan.forward(coordinates).predict, doubtful, coordinates, options)
+
+
+def still_described(plain: Plan, settled: Plan, tau: ModelError) -> bool:
+    """Whether the AllReduce of `settled` is clearly the likelier one at the model error that its fit found, too.
+
+    Measurements that contradict each other fit some AllReduce better than another by chance.
+    """
+    if settled.settings == plain.settings or tau.value <= _MORE_THAN_USUAL * settled.prior_tau.value:
+        return True
+    own, other = (
+        _fit(plan, tau, plan.observations, _quick(None)).log_evidence
+        for plan in (replace(plain, switches=settled.switches), settled)
+    )
+    return other - own >= CLEAR
 
 
 def _judged(plan: Plan, observations: Sequence[Observation], past: Sequence[int], scale: float) -> Judged:

@@ -64,7 +64,8 @@ class Question:
     def label(self) -> str:
         """A few words for tables."""
         k = f", k={self.setting.num_speculative_tokens}" if self.drafts else ""
-        return f"{_UNITS[self.quantity]} at C={self.requests:.3g}{k}, context {self.context_tokens:.0f}"
+        load = f"{self.requests:.3g}" if self.requests < 100 else f"{self.requests:,.0f}"
+        return f"{_UNITS[self.quantity]} at C={load}{k}, context {self.context_tokens:.0f}"
 
     def observation(self) -> Observation:
         """The value on the scale of the fit: a log, or the logit of a share."""

@@ -34,6 +34,7 @@ _FEWEST_DRAFTS, _EVERY_STEP = 100.0, 0.98  # of counters that show a draft on ev
 _SAME_CACHE = 2.0  # factor between cache sizes up to which memory settings explain it
 _SPECULATES = 1.02  # tokens per step that no baseline has
 _ONE_USER = 0.8  # in flight on average: one user leaves gaps between requests; below, the server idles
+_ROUNDED = 1.02  # a mean of requests at once may be a little above the most that run
 _LONGEST_S = 600.0
 _PLAUSIBLE = 50.0  # a step further from the model than this factor is another machine, or a slip of unit
 
@@ -168,8 +169,8 @@ def _unusable(cell: MeasuredCell, system: System) -> str:
         return "the source does not tell how many requests ran at once" + _REMEDY * (cell.allreduce_share is not None)
     if any(time is not None and not 0.0 < time < _LONGEST_S for time in (cell.tpot_s, cell.step_s)):
         return f"a time outside 0 to {_LONGEST_S:g} s"
-    if slip := _slip_of_unit(cell, system):
-        return slip
+    if wrong := _more_than_run(cell.concurrency, system) or _slip_of_unit(cell, system):
+        return wrong
     speculates = (cell.tokens_per_step or 1.0) > _SPECULATES or cell.acceptance is not None
     if cell.num_speculative_tokens is None and speculates and not _told_length(cell):
         return "requests drafted, but the source does not tell how many tokens"
@@ -178,9 +179,29 @@ def _unusable(cell: MeasuredCell, system: System) -> str:
     return ""
 
 
+def _more_than_run(concurrency: float, system: System) -> str:
+    """Why so many requests cannot have run at once; empty where they may."""
+    most = system.mode(0).max_num_seqs * system.parallel.data
+    if concurrency <= most * _ROUNDED:
+        return ""
+    return (
+        f"{concurrency:g} requests at once, of which the engine runs {most} at most (max_num_seqs): the others waited;"
+        " state engine.max_num_seqs if it is another"
+    )
+
+
+def _step_s(cell: MeasuredCell) -> float | None:
+    """Seconds of a step as the cell tells them, by its throughput where it tells no time."""
+    tokens = cell.tokens_per_step or 1.0
+    if cell.step_s or cell.tpot_s:
+        return cell.step_s or (cell.tpot_s or 0.0) * tokens
+    rate = cell.throughput_tokens_per_s
+    return cell.concurrency * tokens / rate if cell.concurrency and rate else None
+
+
 def _slip_of_unit(cell: MeasuredCell, system: System) -> str:
     """Why a time cannot be one of this machine, whatever its parameters; empty where it may."""
-    step_s = cell.step_s or (cell.tpot_s * (cell.tokens_per_step or 1.0) if cell.tpot_s else None)
+    step_s = _step_s(cell)
     if step_s is None or cell.concurrency is None:
         return ""
     p = system.priors.parameters(system.priors.medians())

@@ -22,7 +22,7 @@ Array = NDArray[np.float64]
 _ALGORITHMS = ("nccl", "one-shot", "two-shot", "hierarchical")
 _LIMITS_KIB = (48.0, 128.0, 256.0, 512.0, 1024.0)  # switch-over sizes that engines and images ship
 _FEWEST_LOADS = 4  # of the baseline: fewer cannot show a switch
-_CLEAR = 3.0  # log of the odds at which another algorithm than the engine's own is believed: 20 to 1
+CLEAR = 3.0  # log of the odds at which another algorithm than the engine's own is believed: 20 to 1
 _MOST_TIMES = 1000.0  # odds beyond it say more about the model than about the box
 _SAME_CURVE = 0.01  # relative
 
@@ -68,7 +68,7 @@ def best_choice(own: Choice, others: Sequence[Choice]) -> tuple[Choice, str]:
         return own, ""
     best = max(others, key=lambda choice: choice.log_evidence)
     odds = best.log_evidence - own.log_evidence
-    if odds < _CLEAR:
+    if odds < CLEAR:
         return own, ""
     words = ", ".join(f"hardware.{key} = {_toml(value)}" for key, value in best.settings.items())
     assumed = own.system.machine.allreduce.algorithms[0]

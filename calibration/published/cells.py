@@ -10,6 +10,8 @@ _LEADING_NUMBER = re.compile(
 )
 _MULTIPLES = {"k": 1e3, "K": 1e3, "M": 1e6}
 _LARGEST = 1e15  # beyond it a cell holds an identifier, no quantity
+DECIMAL_COMMA = "a number with a decimal comma"
+_GROUPED = re.compile(r"\d{1,3}(?:,\d{3})+(?![\d.])")
 _NOTHING_SAID = frozenset(
     ("", "-", "?", "n/a", "na", "nan", "none", "null", "unknown", "unspecified", "unstated", "not stated", "not given")
 )
@@ -29,10 +31,13 @@ def leading_number(text: str) -> float | None:
 
 
 def fault_of(text: str) -> str | None:
-    """Why a cell that should hold a quantity cannot: infinite, not a number, negative, or too large; else None.
+    """Why a cell that should hold a quantity cannot: infinite, not a number, negative, too large, or with a comma where
+    no thousands end; else None.
 
-    >>> fault_of("-2"), fault_of("1e400"), fault_of("nan"), fault_of("~1K"), fault_of("-")
-    ('negative', 'too large', 'not a number', None, None)
+    >>> fault_of("-2"), fault_of("1e400"), fault_of("nan"), fault_of("~1K"), fault_of("1,234"), fault_of("-")
+    ('negative', 'too large', 'not a number', None, None, None)
+    >>> fault_of("1,41")
+    'a number with a decimal comma'
     """
     cell = text.strip().lower().lstrip("~<>=≈≤≥± ")
     if re.match(r"[+-]?inf(inity)?\b", cell):
@@ -44,7 +49,14 @@ def fault_of(text: str) -> str | None:
     match = _LEADING_NUMBER.match(text)
     if match and (leading_number(text) is None or re.match(r"[eE][+-]?\d", text[match.end() :])):
         return "too large"
+    if match and re.match(r",\d", text[match.end() :]):
+        return DECIMAL_COMMA
     return None
+
+
+def may_hold_a_decimal_comma(text: str) -> bool:
+    """Whether a comma may end thousands or be a decimal one: `1,234`, but not `1,234.5`."""
+    return _GROUPED.search(text) is not None
 
 
 def says_nothing(text: str) -> bool:

@@ -127,6 +127,6 @@ def _words(text: str) -> list[str]:
     """The words of a GPU cell, counts (`8xH100`) and glued form factors (`H100SXM5`) cut off."""
     plain = re.sub(r"[^a-z0-9]+", " ", text.lower())
     plain = re.sub(r"\bmax ?q\b", "max q", plain)
-    plain = re.sub(r"(?:sxm|pcie|nvl)\d*", lambda match: f" {match[0].rstrip('0123456789')} ", plain)
+    plain = re.sub(r"(?:sxm|pcie|nvl(?!ink))\d*", lambda match: f" {match[0].rstrip('0123456789')} ", plain)
     plain = re.sub(r"\b\d+x(?=[a-z]{1,4}\d)|(?<=\d)x\d+\b|\b(?:rtx|geforce)(?=\d)", " ", plain)
     return [_SAME_CHIP.get(word, word) for word in plain.split()]

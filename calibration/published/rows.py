@@ -7,10 +7,17 @@ import csv
 import io
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from calibration.published.cells import fault_of, leading_number, length_of, survival_rates
+from calibration.published.cells import (
+    DECIMAL_COMMA,
+    fault_of,
+    leading_number,
+    length_of,
+    may_hold_a_decimal_comma,
+    survival_rates,
+)
 from calibration.published.metrics import decode_step_s, oriented_ratio
 from hwmodel.errors import InputError
 from hwmodel.files import read_bounded
@@ -58,6 +65,7 @@ _QUANTITIES = (
     *("k", "concurrency", "mean_accepted_len", "input_len", "output_len", "context_len", "sglang_topk"),
     *_ABOVE_ZERO,
 )
+_SMALL = ("speedup", "mean_accepted_len", "baseline_step_ms")
 _MAX_BYTES = 50_000_000
 _MAX_ROWS = 50_000
 _MAX_CELL_CHARS = 20_000
@@ -147,7 +155,20 @@ def rows_of(records: "csv.DictReader[str] | Iterable[Mapping[str, Any]]", name: 
         if len(rows) == _MAX_ROWS:
             raise InputError(f"'{short(name, SHOWN_PATH)}' has more rows, allowed: to {_MAX_ROWS:,}")
         rows.append(_row(getattr(records, "line_num", number), record))
-    return rows
+    return _with_commas_told(rows)
+
+
+def _with_commas_told(rows: list[PublishedRow]) -> list[PublishedRow]:
+    """Where one row has a decimal comma, `13,612` of another is no 13612."""
+    if not any(DECIMAL_COMMA in (row.fault or "") for row in rows):
+        return rows
+    return [row if row.fault else replace(row, fault=_comma(row.text)) for row in rows]
+
+
+def _comma(text: Mapping[str, str]) -> str | None:
+    """The first quantity whose comma may be a decimal one, in words."""
+    found = next((name for name in _QUANTITIES if may_hold_a_decimal_comma(text[name])), None)
+    return None if found is None else f"{found} may be {DECIMAL_COMMA}, as others of the file are; allowed: a point"
 
 
 def _row(line: int, record: Mapping[str, Any]) -> PublishedRow:
@@ -182,6 +203,10 @@ def _fault(text: Mapping[str, str], number: Mapping[str, float | None]) -> str |
         fault = fault_of(text[name])
         if fault is None and name in _ABOVE_ZERO and number[name] == 0.0:
             fault = "zero"
+        if fault is None and name in _SMALL and may_hold_a_decimal_comma(text[name]):
+            fault = DECIMAL_COMMA  # of these, none has thousands
+        if fault == DECIMAL_COMMA:
+            return f"{name} is {fault}, allowed: a point"
         if fault is not None:
             return f"{name} is {fault}: '{short(text[name])}'"
     return None

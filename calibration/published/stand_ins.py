@@ -1,11 +1,13 @@
 """Shapes and GPUs for what has no card: a model stored in another format, a GPU that nobody described here."""
 
+import re
 from dataclasses import replace
 
 from hwmodel.specs import Gpu, Layer, ModelShape
 from hwmodel.units import GB, GIB, MIB, TERA
 
 BF16_BYTES = 2.0
+_FAST_LINKS = ("nvlink", "nvswitch", "xgmi", "infinity fabric")
 _FORMATS_OF_EXPERTS_ONLY = ("nvfp4", "mxfp4")  # checkpoints in these keep attention and dense layers larger
 
 
@@ -63,25 +65,28 @@ def _resized_layer(layer: Layer, experts: float, others: float) -> Layer:
     return replace(layer, attention=attention, dense=dense, moe=moe)
 
 
-def unknown_gpu(name: str) -> Gpu:
+def unknown_gpu(name: str, interconnect: str = "") -> Gpu:
     """A GPU of which nothing is known: the middle of what serves models, memory enough for anything.
 
     Its bandwidth is a guess (see `systems.UNKNOWN_BANDWIDTH_LOG_SD`), which the measured baseline corrects.
+    `interconnect` is what the source says of its links: with NVLink or xGMI it is no PCIe card.
     """
+    plain = interconnect.lower()
+    fast = any(word in plain for word in _FAST_LINKS) and not re.search(r"no\W+nvlink", plain)
     return Gpu(
         name="unknown",
         title=name or "unknown GPU",
-        sm_arch="8.9",
+        sm_arch="10.0" if fast else "8.9",
         memory_bytes=2048 * GIB,
-        memory_bandwidth_bytes_per_s=1000 * GB,
-        bf16_flop_per_s=150 * TERA,
-        fp8_flop_per_s=None,
-        fp4_flop_per_s=None,
+        memory_bandwidth_bytes_per_s=(4000 if fast else 1000) * GB,
+        bf16_flop_per_s=(1000 if fast else 150) * TERA,
+        fp8_flop_per_s=2000 * TERA if fast else None,
+        fp4_flop_per_s=4000 * TERA if fast else None,
         l2_bytes=48 * MIB,
         num_sms=128,
-        interconnect="pcie-root",
+        interconnect="nvswitch" if fast else "pcie-root",
         pcie_bytes_per_s=25 * GB,
-        nvlink_bytes_per_s=0.0,
+        nvlink_bytes_per_s=450 * GB if fast else 0.0,
         p2p=True,
         source="no card: a guess, to be corrected by the measured baseline",
     )

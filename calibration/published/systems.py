@@ -5,6 +5,7 @@ candidate; the measured baseline then says how well each explains it (`group_fit
 """
 
 import functools
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -26,9 +27,15 @@ from simulator.system import System, build_system
 _ANY_GPU = "h200"  # named where a stand-in takes its place
 _MAX_WEIGHT_SHARE = 0.9  # of a guessed GPU's memory
 UNKNOWN_BANDWIDTH_LOG_SD = 1.2
+# Arithmetic of a GPU without a card beside the guess: the cards that are there do 80 to 420 FLOP a byte (sd 0.5 of ln).
+_COMPUTE = ("dense_compute_efficiency", "expert_compute_efficiency", "attention_flop_scale")
+_UNKNOWN_COMPUTE_LOG_SD = 0.8
 _STAND_IN_BANDWIDTH_LOG_SD = 0.5  # bytes of a model without a card are known about as well
 # One pass of the drafter beyond its bytes, by engine (docs/model.md, fit results); vLLM's and SGLang's are priors.
 _OTHER_ENGINES_DRAFT_PASS_MS = {"tensorrt": 0.3, "llama.cpp": 0.25}
+_FOLLOWED_ENGINES = ("vllm", "sglang", *_OTHER_ENGINES_DRAFT_PASS_MS)
+# Of an engine that is not followed here, between SGLang's 0.14 and vLLM's 0.65; of a drafter that is not known here.
+_ANY_ENGINE_DRAFT_PASS_MS, _ANY_DRAFT_PASS_LOG_SD = 0.3, 0.9
 _PATCHED = ("fork", "image", "nightly")  # builds whose attention path is not that of the release
 _USUAL_DRAFT_MODEL = "llama-3.2-1b-bf16"
 _USUAL_METHOD = "eagle"  # a head of one layer, where a source's word for its drafter is not known here
@@ -119,7 +126,7 @@ def _shape(model: str, arch: str, quantization: str) -> tuple[Match, ModelShape]
 
 def _system(text: Mapping[str, str], choice: Choice, longest_draft: int) -> System | None:
     match, shape = _shape(text["model"], text["arch"], text["quantization"])
-    gpu = unknown_gpu(text["gpu"]) if choice.gpu is None else None
+    gpu = unknown_gpu(text["gpu"], text["interconnect"]) if choice.gpu is None else None
     try:
         deployment = load_deployment(_tables(text, choice, (match.card, shape), longest_draft))
         system = build_system(deployment, gpu=gpu, shape=shape)
@@ -179,16 +186,31 @@ def _draft_model(name: str) -> str:
 
 
 def _with_priors(text: Mapping[str, str], system: System, gpu: Gpu | None, match: Match) -> System:
-    changes: dict[str, Prior] = {}
-    engine, build = text["engine"].lower(), f"{text['engine']} {text['engine_version']}".lower()
-    for name, milliseconds in _OTHER_ENGINES_DRAFT_PASS_MS.items():
-        if name in engine:
-            changes["draft_pass_ms"] = replace(system.priors["draft_pass_ms"], center=milliseconds)
+    changes: dict[str, Prior] = {"draft_pass_ms": _draft_pass(text, system.priors["draft_pass_ms"])}
+    build = f"{text['engine']} {text['engine_version']}".lower()
     if any(word in build for word in _PATCHED):
         changes["verify_path_applies"] = replace(system.priors["verify_path_applies"], center=0.0)
+    if gpu is not None:
+        changes |= {name: _of_unknown_gpu(system.priors[name]) for name in _COMPUTE}
     bandwidth = system.priors["bandwidth_efficiency"]
     if gpu is not None or "offload" in text["interconnect"].lower():
         changes["bandwidth_efficiency"] = replace(bandwidth, spread=UNKNOWN_BANDWIDTH_LOG_SD, low=1e-3, high=1e3)
     elif not match.kin:
         changes["bandwidth_efficiency"] = replace(bandwidth, spread=_STAND_IN_BANDWIDTH_LOG_SD, low=1e-2, high=1e2)
-    return replace(system, priors=system.priors.replaced(changes)) if changes else system
+    return replace(system, priors=system.priors.replaced(changes))
+
+
+def _draft_pass(text: Mapping[str, str], usual: Prior) -> Prior:
+    """The cost of a draft pass of that engine; wide where the engine or the drafter is not known here."""
+    engine = text["engine"].lower()
+    known = next((ms for name, ms in _OTHER_ENGINES_DRAFT_PASS_MS.items() if name in engine), usual.center)
+    prior = replace(usual, center=known)
+    if not says_nothing(engine) and not any(name in engine for name in _FOLLOWED_ENGINES):
+        return replace(prior, center=_ANY_ENGINE_DRAFT_PASS_MS, spread=_ANY_DRAFT_PASS_LOG_SD)
+    if names.method_name(text["method"]) is None and names.method_name(text["draft"]) is None:
+        return replace(prior, spread=_ANY_DRAFT_PASS_LOG_SD)
+    return prior
+
+
+def _of_unknown_gpu(prior: Prior) -> Prior:
+    return replace(prior, spread=math.hypot(prior.spread, _UNKNOWN_COMPUTE_LOG_SD), low=1e-3, high=1e3)

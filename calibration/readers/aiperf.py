@@ -112,7 +112,7 @@ def _run(record: Mapping[str, Any], source: str) -> Run:
         request_rate_per_s=rate,
         num_completed=_average(record, "request_count") or _average(record, "request_latency", "count"),
         num_failed=_average(record, "error_request_count"),
-        duration_s=_seconds(record, "benchmark_duration", "avg"),
+        duration_s=_duration_s(record),
         tpot_s=_seconds(record, "inter_token_latency", "avg"),
         tpot_median_s=_seconds(record, "inter_token_latency", "p50"),
         tpot_sd_s=_seconds(record, "inter_token_latency", "std"),
@@ -142,12 +142,25 @@ def _load(record: Mapping[str, Any]) -> tuple[float | None, float | None]:
         if isinstance(phases, list)
         else []
     )
-    settings = measured[-1] if measured else mapping(config.get("loadgen"))
-    users, rate = positive(settings.get("concurrency")), positive(settings.get("request_rate") or settings.get("rate"))
-    if users is None and rate is None:
-        words = _words(text_of_command(record))
-        users, rate = _option(words, "--concurrency"), _option(words, "--request-rate")
-    return users, rate
+    places = measured[-1:] or [
+        mapping(config.get("loadgen")),
+        mapping(at(config, "perf_analyzer", "stimulus")),  # GenAI-Perf
+        config,  # GenAI-Perf before that
+    ]
+    for settings in places:
+        users = positive(settings.get("concurrency"))
+        rate = positive(settings.get("request_rate") or settings.get("rate"))
+        if users is not None or rate is not None:
+            return users, rate
+    words = _words(text_of_command(record))
+    return _option(words, "--concurrency"), _option(words, "--request-rate")
+
+
+def _duration_s(record: Mapping[str, Any]) -> float | None:
+    """As stated, else (GenAI-Perf) requests over their rate."""
+    stated, rate = _seconds(record, "benchmark_duration", "avg"), _average(record, "request_throughput")
+    completed = _average(record, "request_count")
+    return stated if stated is not None or not rate or not completed else completed / rate
 
 
 def text_of_command(record: Mapping[str, Any]) -> str:

@@ -19,9 +19,16 @@ def is_nccl_tests(head: str) -> bool:
 
 def read_collectives(content: str, path: str) -> Evidence:
     """Every size of every run; repeated sizes on the same number of GPUs are averaged."""
+    records = read_nccl_runs(content, path)
     points = [
         CollectivePoint(path, float(size), time_s, record.num_gpus, record.gpus)
-        for record in read_nccl_runs(content, path)
+        for record in records
         for size, time_s in zip(record.sizes_bytes, record.times_s, strict=True)
     ]
-    return Evidence(collectives=tuple(points))
+    notes = tuple(
+        f"{path}: AllReduce over {record.num_hosts} hosts ({record.num_gpus} GPUs): the network between them is in"
+        " its times; for a server on one host run nccl-tests there"
+        for record in records
+        if record.num_hosts > 1
+    )
+    return Evidence(collectives=tuple(points), notes=notes)

@@ -2,7 +2,9 @@
 
 import csv
 import json
+import re
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from calibration.readers import aiperf, bench_serve, guidellm, run_file, sglang_bench, sweeps
@@ -15,6 +17,7 @@ from calibration.readers.values import load_json, load_lines, mapping, shown
 from calibration.readers.vllm_log import is_log
 from hwmodel.errors import InputError
 from simulator.deployment.keys import short
+from simulator.nccl_json import is_nccl_json
 
 BENCH = "vllm bench serve result"
 SGLANG = "SGLang bench_serving result"
@@ -40,6 +43,7 @@ _HINTS = (
         "Serving Benchmark Result",
         "the printed table of a benchmark; give the file that --save-result (vLLM) or --output-file (SGLang) writes",
     ),
+    ("Metric,avg,min,max", "the table of AIPerf or GenAI-Perf; give the JSON export beside it"),
     ("<html", "a web page"),
     ("<graph", "an NCCL graph file"),
     ("Traceback (most recent call last)", "a Python error"),
@@ -77,6 +81,7 @@ def format_of_record(record: Any) -> str | None:
         (GUIDELLM, guidellm.is_report),
         (AIPERF, aiperf.is_export),
         (AIPERF_REQUESTS, aiperf.is_request_record),
+        (NCCL, is_nccl_json),
     )
     return next((name for name, fits in kinds if fits(record)), None)
 
@@ -101,11 +106,14 @@ def is_json_log(content: str) -> bool:
 
 
 def records_of(content: str, path: str) -> Iterator[tuple[str | None, Any]]:
-    """(place, value) of every record: the file's value, the members of its list, or one per line."""
+    """(place, value) of every record: the file's value, the members of its list, one per line, or one after the other
+    (`cat *.json`)."""
     value = _whole(content, path)
     if value is _LINES:
         for line, record in load_lines(content.lstrip("\ufeff"), path):
             yield f"line {line}", record
+    elif isinstance(value, _Sequence):
+        yield from ((f"record {index}", record) for index, record in enumerate(value.records, start=1))
     elif isinstance(value, list):
         for index, record in enumerate(value):
             yield f"[{index}]", record
@@ -114,6 +122,15 @@ def records_of(content: str, path: str) -> Iterator[tuple[str | None, Any]]:
 
 
 _LINES = object()
+_DECODER = json.JSONDecoder()
+_SPACE = re.compile(r"[ \t\r\n]*")
+
+
+@dataclass(frozen=True, slots=True)
+class _Sequence:
+    """JSON objects one after the other, not one a line."""
+
+    records: list[Any]
 
 
 def _whole(content: str, path: str) -> Any:
@@ -121,12 +138,32 @@ def _whole(content: str, path: str) -> Any:
     try:
         return json.loads(text)
     except json.JSONDecodeError as error:
-        several = error.msg == "Extra data" and text[: error.pos].count("\n") >= 1
-        if several or _first_line_is_whole(text):
+        if _first_line_is_whole(text):
             return _LINES
+        if error.msg == "Extra data" and (found := _one_after_the_other(text)):
+            return _Sequence(found)
         return load_json(text, path)
     except (RecursionError, ValueError):
         return load_json(text, path)
+
+
+def _one_after_the_other(text: str) -> list[Any]:
+    """The objects of a text that is nothing but objects; none where it is anything else."""
+    records, place = [], 0
+    while (place := _end_of(_SPACE, text, place)) < len(text):
+        try:
+            record, place = _DECODER.raw_decode(text, place)
+        except (ValueError, RecursionError):
+            return []
+        if not isinstance(record, dict):
+            return []
+        records.append(record)
+    return records
+
+
+def _end_of(pattern: re.Pattern[str], text: str, place: int) -> int:
+    found = pattern.match(text, place)
+    return found.end() if found else place
 
 
 def _first_line_is_whole(text: str) -> bool:

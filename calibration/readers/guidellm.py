@@ -1,6 +1,7 @@
 """GuideLLM's `benchmarks.json`: one cell per benchmark of the report.
 
-Format: GuideLLM 0.8.1 benchmark/schemas, report version 2; 0.2 to 0.6 read by the same names (`args` for `config`).
+Format: GuideLLM 0.8.1 benchmark/schemas, report version 2; 0.2 to 0.6 read by the same names (`args`, and
+`scheduler` in 0.4, for `config`).
 `inter_token_latency_ms` is (last - first token) / (tokens - 1), our TPOT. `time_per_output_token_ms` is none: it
 divides the whole latency, TTFT included, by all tokens. Each metric is {successful, errored, incomplete, total} of
 statistics; `request_concurrency` is a mean over time, incomplete requests included in `total`.
@@ -88,7 +89,8 @@ def _stat(metrics: Mapping[str, Any], name: str, statistic: str) -> float | None
 
 def _load(benchmark: Mapping[str, Any]) -> tuple[float | None, float | None]:
     """(users of a closed loop, arrivals per second): of the strategy that ran."""
-    strategy = mapping(at(benchmark, "config", "strategy") or at(benchmark, "args", "strategy"))
+    found = (at(benchmark, place, "strategy") for place in ("config", "scheduler", "args"))
+    strategy = mapping(next((item for item in found if item), None))
     kind = str(strategy.get("type_") or strategy.get("type") or "")
     if kind == "synchronous":
         return 1.0, None

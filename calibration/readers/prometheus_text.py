@@ -1,8 +1,9 @@
 """The text that /metrics answers with: one or more scrapes of it, line by line, noise around it left out.
 
-Format: Prometheus text exposition 0.0.4, `name{label="value",...} value [timestamp in ms]`. What users save has more
-in it: the progress meter of curl, HTTP heads, shell prompts, several scrapes one after the other, a line cut in two.
-A line that is no sample is skipped; a series that comes again starts the next scrape.
+Format: Prometheus text exposition 0.0.4, `name{label="value",...} value [timestamp in ms]`, and OpenMetrics, whose
+timestamps are seconds. What users save has more in it: the progress meter of curl, HTTP heads, shell prompts, several
+scrapes one after the other, a line cut in two. A line that is no sample is skipped; a series that comes again starts
+the next scrape.
 """
 
 import math
@@ -13,7 +14,7 @@ from dataclasses import dataclass, field
 from hwmodel.units import MS
 
 _LINE = re.compile(
-    r"^\s*(?P<name>[a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(?P<labels>.*)\})?\s+(?P<value>[^\s{}\"]+)(?:\s+(?P<time>-?\d+))?"
+    r"^\s*(?P<name>[a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(?P<labels>.*)\})?\s+(?P<value>[^\s{}\"]+)(?:\s+(?P<time>-?\d+(?:\.\d+)?))?"
     r"\s*(?:#.*)?$"
 )
 _LABEL = re.compile(r'\s*([a-zA-Z_][a-zA-Z0-9_]*)\s*=\s*"((?:[^"\\]|\\.)*)"\s*(?:,|$)')
@@ -84,7 +85,14 @@ def samples_of(content: str) -> Iterator[tuple[str, Labels, float, float | None]
             continue
         labels, value = _labels(found["labels"] or ""), _number(found["value"])
         if labels is not None and value is not None:
-            yield found["name"], labels, value, int(found["time"]) * MS if found["time"] else None
+            yield found["name"], labels, value, _time_s(found["time"])
+
+
+def _time_s(text: str | None) -> float | None:
+    """A sample's time: whole milliseconds, or (OpenMetrics) seconds with a fraction."""
+    if not text:
+        return None
+    return float(text) if "." in text else int(text) * MS
 
 
 def _number(text: str) -> float | None:

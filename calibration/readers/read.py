@@ -4,6 +4,7 @@ Each file is recognised by its content. What belongs together is read together: 
 of a sweep, traces of several ranks, AIPerf's summary with its request records.
 """
 
+import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -183,6 +184,8 @@ def _keep(kind: str, result: sweeps.Result, collected: _Collected) -> None:
         collected.evidence += run_file.read_run_file(record, result.source)
     elif kind == detect.AIPERF:
         collected.exports.append(result)
+    elif kind == detect.NCCL:
+        collected.evidence += read_collectives(json.dumps(record), result.source)
     else:
         collected.requests.setdefault(os.path.dirname(result.path), []).append(result)
 

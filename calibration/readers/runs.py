@@ -32,6 +32,9 @@ _SHORT_OUTPUT_NOISE = 0.05
 _SKEW = 1.15  # mean over median of TPOT: warm-up or stalls
 _SAME = 0.05  # relative distance of two figures of one run that is rounding and weighting
 _ONE_TOKEN = 0.15  # a mean over requests and a mean over gaps of tokens one by one lie this close together
+_MORE_THAN_ALL = (
+    1.5  # requests decoding, by Little's law, over users: means over requests and over tokens differ by less
+)
 _WORTH_SAYING = 0.1
 _LONG_PROMPT = 4.0  # input per output token
 
@@ -210,7 +213,18 @@ def _other_load(run: Run) -> str | None:
     users = run.requested
     if users is None or run.request_rate_per_s is not None:
         return None
-    return (None if run.steady else _never_ran(run, users)) or _waiting(run, users)
+    return (None if run.steady else _never_ran(run, users)) or _more_than_ran(run, users) or _waiting(run, users)
+
+
+def _more_than_ran(run: Run, users: float) -> str | None:
+    """Why TPOT cannot be what its key says: with it more would decode than the users of a closed loop."""
+    decoding = decoding_concurrency(run)
+    if decoding is None or decoding <= users * _MORE_THAN_ALL:
+        return None
+    return (
+        f"tokens per second times TPOT is {decoding:.3g} requests decoding at once, more than the {users:g} users: "
+        "TPOT or the duration is of another unit, or of another run"
+    )
 
 
 def _never_ran(run: Run, users: float) -> str | None:

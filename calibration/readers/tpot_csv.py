@@ -9,8 +9,9 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from calibration.readers.decimals import Marks, marks_of
 from calibration.readers.runs import PLAUSIBLE_TIME_S, mean_context, with_steps
-from calibration.readers.values import count, number
+from calibration.readers.values import count
 from calibration.records import Evidence, MeasuredCell, Refused
 from hwmodel.errors import InputError
 from hwmodel.units import MS, US
@@ -27,6 +28,9 @@ _NAMES = {  # normalised header -> field
     "batch": "concurrency",
     "batch_size": "concurrency",
     "num_concurrent_requests": "concurrency",
+    "concurrent_requests": "concurrency",
+    "concurrent_users": "concurrency",
+    "num_users": "concurrency",
     "throughput_tokens_per_s": "throughput_tokens_per_s",
     "output_throughput_tokens_per_s": "throughput_tokens_per_s",
     "throughput_tok_s": "throughput_tokens_per_s",
@@ -88,8 +92,10 @@ def read_table(content: str, path: str) -> Evidence:
         raise _error(path, "a header without a row", "one row per concurrency")
     if len(lines) > _MAX_ROWS:
         raise _error(path, f"{len(lines)} rows", f"at most {_MAX_ROWS}")
-    for index, line in lines[1:]:
-        evidence += _read_row(_split(line, separator), columns, f"{path} line {index}", len(header))
+    rows = [(index, _split(line, separator)) for index, line in lines[1:]]
+    marks = marks_of([_bare(cell) for _, cells in rows for cell in cells], separator)
+    for index, cells in rows:
+        evidence += _read_row(cells, columns, marks, (f"{path} line {index}", len(header)))
     return evidence
 
 
@@ -157,29 +163,34 @@ def _ignored(header: Sequence[str], columns: Sequence[_Column], path: str) -> tu
     return (f"{path}: columns not used: {short(', '.join(names), 200)}",) if names else ()
 
 
-def _read_row(cells: list[str], columns: Sequence[_Column], source: str, width: int) -> Evidence:
+def _bare(cell: str) -> str:
+    return cell.rstrip("% ").strip()
+
+
+def _read_row(cells: list[str], columns: Sequence[_Column], marks: Marks, place: tuple[str, int]) -> Evidence:
+    source, width = place
     if len(cells) > width:
         raise _error(source, f"{len(cells)} values for {width} columns", "a decimal comma needs ; or tab as separator")
     values: dict[str, float | str | None] = {}
     for column in columns:
         cell = cells[column.index] if column.index < len(cells) else ""
-        values[column.field] = _value(cell, column, source)
+        values[column.field] = _value(cell, column, marks, source)
     concurrency = values.get("concurrency")
     if not isinstance(concurrency, float) or concurrency <= 0:
         raise _error(source, f"concurrency {concurrency if concurrency is not None else 'missing'}", "above 0")
     return _cell_of(values, source)
 
 
-def _value(cell: str, column: _Column, source: str) -> float | str | None:
+def _value(cell: str, column: _Column, marks: Marks, source: str) -> float | str | None:
     if cell.lower() in _EMPTY:
         return None
     if column.field in _TEXT:
         return short(cell)
     percent = cell.endswith("%")
-    text = cell.rstrip("% ").strip()
-    found = number(text if "." in text else text.replace(",", "."))
+    found = marks.value(_bare(cell))
     if found is None:
-        raise _error(source, f"{short(column.header)} = '{short(cell)}'", "a number from 0")
+        unclear = ", without a mark between thousands" if "," in cell or "." in cell else ""
+        raise _error(source, f"{short(column.header)} = '{short(cell)}'", f"a number from 0{unclear}")
     found = found / 100 if percent else found * column.unit
     if column.field in _SHARES and found > 1:
         raise _error(source, f"{short(column.header)} = {short(cell)}", "a share from 0 to 1, or with %")

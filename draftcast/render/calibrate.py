@@ -131,7 +131,8 @@ def _residuals(residuals: Sequence[Mapping[str, Any]], page: Page) -> None:
 def _of_what(row: Mapping[str, Any]) -> str:
     names = {"tpot": "TPOT ms", "step": "step ms", "throughput_tokens_per_s": "tok/s", "allreduce_share": "AR share"}
     drafts = f", k={row['num_speculative_tokens']}" if row["num_speculative_tokens"] else ""
-    return f"{names[row['quantity']]} C={row['concurrency']:.3g}{drafts} ctx {significant(row['context_tokens'])}"
+    load = f"{row['concurrency']:.3g}" if row["concurrency"] < 100 else f"{row['concurrency']:,.0f}"
+    return f"{names[row['quantity']]} C={load}{drafts} ctx {significant(row['context_tokens'])}"
 
 
 def _amount(quantity: str, value: float) -> str:

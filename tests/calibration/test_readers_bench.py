@@ -7,6 +7,7 @@ import pytest
 from recorded import RESULT, SPECULATIVE
 
 from calibration.readers.read import read_evidence
+from hwmodel.errors import InputError
 
 
 def _read(tmp_path, *results, name="result.json", joined="\n"):
@@ -220,3 +221,20 @@ def test_failed_requests_in_the_lists_are_passed_over(tmp_path):
 def test_lists_of_different_lengths_are_not_used(tmp_path):
     detailed = _detailed([99.0] * 40, [0.0] * 40) | {"ttfts": [0.05] * 3}
     assert _cell(tmp_path, **detailed).tpot_s == pytest.approx(0.010)
+
+
+@pytest.mark.parametrize("indent", [None, 2])
+def test_results_one_after_the_other_are_read_each(tmp_path, indent):
+    path = tmp_path / "all.json"
+    results = [RESULT, RESULT | {"duration": 11.0}]
+    path.write_text("".join(json.dumps(result, indent=indent) for result in results))
+    cells = read_evidence([path]).cells
+    assert [cell.duration_s for cell in cells] == [RESULT["duration"], 11.0]
+    assert [cell.source for cell in cells] == [f"{path} record 1", f"{path} record 2"]
+
+
+def test_results_one_after_the_other_of_which_the_last_is_cut_are_refused(tmp_path):
+    path = tmp_path / "all.json"
+    path.write_text(json.dumps(RESULT) + json.dumps(RESULT)[:-1])
+    with pytest.raises(InputError, match="allowed: a whole file"):
+        read_evidence([path])

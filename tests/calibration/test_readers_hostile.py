@@ -58,6 +58,7 @@ def _tried(paths, **options):
         (b"[" * 100_000, "nested"),
         (b'{"a": ' + b"9" * 10_000 + b"}", "too long"),
         (b"============ Serving Benchmark Result ============\n", "--save-result"),
+        (b"Metric,avg,min,max,p99\nTime to First Token (ms),1,1,1,1\n", "the JSON export beside it"),
         (b"<html><body>502 Bad Gateway</body></html>", "a web page"),
         (b"set_id,rows\na,1\n", "backtest"),
         (b'{"traceEvents": []}', "without GPU kernels"),

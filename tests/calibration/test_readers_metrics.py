@@ -56,6 +56,17 @@ def _read(tmp_path, *scrapes, skip_bad=False):
     return read_evidence(paths, skip_bad=skip_bad)
 
 
+@pytest.mark.parametrize("stamps", [("1700000000123", "1700000010123"), ("1700000000.123", "1700000010.123")])
+def test_the_times_of_samples_tell_the_throughput_in_either_format(tmp_path, stamps):
+    scrapes = [
+        "\n".join(f"{line} {stamp}" for line in _scrape(_counters(requests)).splitlines())
+        for requests, stamp in zip((10, 50), stamps, strict=True)
+    ]
+    (cell,) = _read(tmp_path, *scrapes).cells
+    assert cell.duration_s == pytest.approx(10.0)
+    assert cell.throughput_tokens_per_s == pytest.approx(404.0)
+
+
 def test_a_real_servers_pair_in_either_order():
     for paths in ([BEFORE, AFTER], [AFTER, BEFORE]):
         cell = read_evidence(paths).cells[0]

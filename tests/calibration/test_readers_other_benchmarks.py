@@ -153,6 +153,33 @@ def test_lines_of_sglang_are_one_cell_each(tmp_path):
     assert [cell.concurrency for cell in read_evidence([path]).cells] == [4, 8]
 
 
+@pytest.mark.parametrize(
+    "load",
+    [{"concurrency": 4}, {"perf_analyzer": {"stimulus": {"concurrency": 4}}}, {"loadgen": {"concurrency": 4}}],
+)
+def test_genai_perf_tells_its_users_and_by_its_rate_the_time_it_took(tmp_path, load):
+    record = {**AIPERF, "input_config": {"model": ["org/m"], **load}}
+    del record["benchmark_duration"]
+    cell = _read(tmp_path, record).cells[0]
+    assert cell.concurrency == 4
+    assert cell.duration_s == pytest.approx(40 / 3.81)
+    record["input_config"] = json.loads(json.dumps(load).replace("4", "16"))
+    assert "asked for 16 at once" in _read(tmp_path, record).refused[0].reason
+
+
+@pytest.mark.parametrize("record", [SGLANG, AIPERF], ids=["sglang", "aiperf"])
+def test_a_tpot_that_would_need_more_requests_than_the_users_is_refused(tmp_path, record):
+    wrong = json.loads(json.dumps(record))
+    for name in ("mean_tpot_ms", "median_tpot_ms"):
+        wrong.update({name: 1000.0 * wrong[name]} if name in wrong else {})
+    for name in ("avg", "p50"):
+        if "inter_token_latency" in wrong:
+            wrong["inter_token_latency"][name] *= 1000.0
+    evidence = _read(tmp_path, wrong)
+    assert not evidence.cells
+    assert "more than the 4 users: TPOT or the duration is of another unit" in evidence.refused[0].reason
+
+
 def test_guidellms_time_per_output_token_is_not_tpot(tmp_path):
     cell = _read(tmp_path, GUIDELLM).cells[0]
     assert cell.tpot_s == pytest.approx(0.010)  # not 10.4 ms
@@ -180,13 +207,16 @@ def test_guidellm_without_itl_takes_the_first_token_out(tmp_path):
 def test_guidellms_strategies_tell_the_load(tmp_path, strategy, concurrency):
     report = json.loads(json.dumps(GUIDELLM))
     report["benchmarks"][0]["config"]["strategy"] = strategy
+    if strategy["type_"] == "synchronous":
+        report["benchmarks"][0]["duration"] *= 4.0  # one after the other takes four times as long
     assert _read(tmp_path, report).cells[0].concurrency == pytest.approx(concurrency)
 
 
-def test_guidellm_of_before_the_config_key_is_read_too(tmp_path):
+@pytest.mark.parametrize("place", ["args", "scheduler"])  # 0.2 and 0.3; 0.4
+def test_guidellm_of_before_the_config_key_is_read_too(tmp_path, place):
     report = json.loads(json.dumps(GUIDELLM))
     benchmark = report["benchmarks"][0]
-    benchmark["args"] = benchmark.pop("config")
+    benchmark[place] = benchmark.pop("config")
     benchmark["start_time"], benchmark["end_time"] = 1000.0, 1010.5
     del benchmark["duration"]
     cell = _read(tmp_path, report).cells[0]

@@ -94,6 +94,36 @@ def test_rows_that_contradict_themselves_are_refused_alone(tmp_path, row, words)
     assert evidence.refused[0].source.endswith("line 3")
 
 
+@pytest.mark.parametrize(
+    ("text", "tokens_per_s"),
+    [
+        ('concurrency,tpot_ms,tok_s\n1,13.6,73\n64,39.4,"1,600"\n', 1600.0),
+        ('concurrency,tok_s\n1,73.5\n64,"1,600.5"\n', 1600.5),
+        ("concurrency;tpot_ms;tok_s\n1;13,6;73\n64;39,4;1.600\n", 1600.0),
+        ("concurrency;tok_s\n1;73,5\n64;1.600,5\n", 1600.5),
+        ("concurrency;tok_s\n1;73,612\n64;1600,125\n", 1600.125),
+        ('concurrency,tok_s\n1,73\n64,"1,234,567"\n', 1234567.0),
+        ("concurrency;tok_s\n1;73\n64;1600.125\n", 1600.125),
+    ],
+)
+def test_marks_of_decimals_and_thousands_are_told_by_the_other_cells(tmp_path, text, tokens_per_s):
+    assert _table(tmp_path, text).cells[1].throughput_tokens_per_s == tokens_per_s
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'concurrency,tok_s\n1,73\n64,"1,600"\n',
+        "concurrency\ttok_s\n1\t73\n64\t1,600\n",
+        "concurrency;tpot_ms\n1;39.4\n64;13,612\n",
+        'concurrency,tpot_ms,tok_s\n1,13.6,"73,5"\n64,39.4,"1,600"\n',
+    ],
+)
+def test_a_mark_that_may_mean_either_is_refused(tmp_path, text):
+    with pytest.raises(InputError, match=r"line 3.*without a mark between thousands"):
+        _table(tmp_path, text)
+
+
 def test_nccl_tests_are_points_of_their_ranks(tmp_path):
     path = NCCL / "nccl_allreduce_rtxpro6000_server_8gpu_pcie5.txt"
     points = {point.num_bytes: point for point in read_evidence([path]).collectives}
@@ -108,6 +138,31 @@ def test_runs_on_several_numbers_of_gpus_in_one_file_are_kept_apart(tmp_path):
     points = read_evidence([path]).collectives
     times = {point.num_ranks: point.time_s for point in points if point.num_bytes == 524288}
     assert times == {8: pytest.approx(156.11e-6), 4: pytest.approx(78.08e-6)}
+
+
+def test_a_collective_over_several_hosts_is_told(tmp_path):
+    path = tmp_path / "two-hosts.txt"
+    text = (NCCL / "nccl_allreduce_rtxpro6000_server_8gpu_pcie5.txt").read_text()
+    for rank in range(8):
+        text = text.replace(f"Rank  {rank} Group  0 ", f"Rank  {rank} Group  0 Pid 7 on host{rank // 4} ")
+    path.write_text(text)
+    evidence = read_evidence([path])
+    assert {point.num_ranks for point in evidence.collectives} == {8}
+    assert any("over 2 hosts (8 GPUs)" in note for note in evidence.notes)
+
+
+def test_nccl_tests_json_is_recognised(tmp_path):
+    path = tmp_path / "run.json"
+    block = {"time": 100.0, "alg_bw": 10.48576, "bus_bw": 18.35008, "nwrong": 0.0}
+    row = {"size": 1048576, "count": 262144, "type": "float", "redop": "sum", "root": "-1", "out_of_place": block}
+    config = {"nthreads": 1, "ngpus": 8, "devices": [{"group": 0, "hostname": "a", "device_info": "NVIDIA L40S"}]}
+    out_of_bounds = {"count": 0, "okay": "true"}
+    path.write_text(
+        json.dumps({"nccl_version": 22807, "config": config, "results": [row], "out_of_bounds": out_of_bounds})
+    )
+    (point,) = read_evidence([path]).collectives
+    assert (point.num_bytes, point.num_ranks, point.gpus) == (1048576, 8, ("NVIDIA L40S",))
+    assert point.time_s == pytest.approx(100e-6)
 
 
 RUN = {

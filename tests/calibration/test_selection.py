@@ -183,6 +183,15 @@ def test_an_untold_draft_length_without_signs_of_drafts_is_the_baseline_and_said
     ]
 
 
+def test_as_many_requests_as_the_engine_runs_are_taken() -> None:
+    assert only(cell(concurrency=1024.0, tpot_s=0.1)).requests == 1024.0
+    two = box(engine={"data_parallel_size": 2}, hardware={"num_gpus": 4})
+    assert only(cell(concurrency=2048.0, tpot_s=0.1), deployment=two).requests == 2048.0
+    stated = box(engine={"max_num_seqs": 4})
+    assert only(cell(), deployment=stated).requests == 4.0
+    assert "runs 4 at most" in refusal(cell(concurrency=5.0), deployment=stated)
+
+
 # ---- refused
 
 
@@ -195,6 +204,8 @@ def test_an_untold_draft_length_without_signs_of_drafts_is_the_baseline_and_said
         ({"model": "meta-llama/Llama-3.1-8B-Instruct"}, "measured with model meta-llama/Llama-3.1-8B-Instruct"),
         ({"tpot_s": 1e4}, "a time outside 0 to 600 s"),
         ({"tpot_s": 15.0, "step_s": None}, "is the unit right, and is it this machine?"),
+        ({"tpot_s": None, "throughput_tokens_per_s": 0.4}, "is the unit right, and is it this machine?"),
+        ({"concurrency": 4096.0, "tpot_s": 0.2}, "of which the engine runs 1024 at most (max_num_seqs)"),
         ({"num_speculative_tokens": None, "tokens_per_step": 2.0}, "does not tell how many tokens"),
         ({"num_speculative_tokens": 3, "method": "magic", "tokens_per_step": 2.0}, "tells the method"),
     ],

@@ -62,6 +62,18 @@ def test_a_sweep_without_a_switch_keeps_the_engines_own_algorithm() -> None:
     assert found.profile.settings == {}
 
 
+def test_loads_that_contradict_each_other_show_no_other_algorithm() -> None:
+    times_ms = {1: 7.0, 2: 8.0, 4: 30.0, 8: 12.0, 64: 5.0}
+    cells = tuple(
+        MeasuredCell(f"sweep.csv {c}", concurrency=float(c), num_speculative_tokens=0, tpot_s=ms / 1e3)
+        for c, ms in times_ms.items()
+    )
+    found = calibrate(box(), Evidence(cells=cells))
+    assert found.fitted.tau.value > 0.3
+    assert not found.plan.settings
+    assert not found.findings
+
+
 @pytest.mark.parametrize(
     ("tables", "loads"),
     [

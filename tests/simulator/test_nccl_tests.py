@@ -1,5 +1,6 @@
 """nccl-tests text: every layout that releases print, and everything that must be refused in one line."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -230,3 +231,81 @@ def test_any_text_is_refused_or_read_without_a_traceback(text):
     else:
         message = ""
     assert "\n" not in message
+
+
+def test_times_of_the_cpu_are_refused():
+    columns = COLUMNS.replace("time", "cputime")
+    _refused(_text(_row(), columns=columns), "times of the CPU")
+
+
+@pytest.mark.parametrize("tail", ["1.31072e+06", "0 100.00 10.49 18.35 5.2e+07"])
+def test_wrong_results_in_millions_are_refused_as_single_ones_are(tail):
+    _refused(_text(_row(tail=tail)), "wrong results at 1048576 bytes")
+
+
+@pytest.mark.parametrize(("name", "value"), [("timestamp", "2025-11-20 10:11:12"), ("#iters", "20")])
+def test_columns_behind_the_known_ones_are_left_out(name, value):
+    row = _row(tail=f"0 101.00 10.38 18.17 0   {value}")
+    assert _points_us(_text(row, columns=f"{COLUMNS} {name}")) == {1048576: pytest.approx(100.0)}
+
+
+def test_columns_between_the_known_ones_are_refused():
+    columns = COLUMNS.replace("#wrong   time", "#wrong esttime time")
+    _refused(_text(_row(), columns=columns), "esttime")
+
+
+def test_groups_of_a_split_run_count_as_the_gpus_of_one_group():
+    rows = (_row(size=1024, us=20.0, num_ranks=4), _row(num_ranks=4))
+    text = _text(*rows)
+    for rank in range(8):
+        text = text.replace(f"Rank {rank:2} Group  0", f"Rank {rank:2} Group {rank % 2:2}")
+    assert read_nccl_tests(text, "x.txt").num_gpus == 4
+    _refused(text.replace("Rank  1 Group  1", "Rank  1 Group  0"), r"groups of \[3, 5\] GPUs")
+
+
+def test_hosts_of_the_header_are_counted():
+    text = _text(_row())
+    assert read_nccl_tests(text, "x.txt").num_hosts == 1
+    assert read_nccl_tests(text.replace("12111 on moons", "12111 on stars"), "x.txt").num_hosts == 2
+
+
+def _json(wrong=0.0, time="time", program="./all_reduce_perf", processes=1, gpus=8):
+    block = {time: 100.0, "alg_bw": 10.48576, "bus_bw": 18.35008, "nwrong": wrong}
+    row = {"size": 1048576, "count": 262144, "type": "float", "redop": "sum", "root": "    -1"}
+    device = {"rank": 0, "group": 0, "hostname": "moons", "device": 0, "device_info": "NVIDIA L40S"}
+    return {
+        "version": 1,
+        "args": [program, "-b", "8"],
+        "env": ["TOKEN=secret"],
+        "nccl_version": 22807,
+        "config": {"nthreads": 1, "ngpus": gpus, "devices": [device] * processes},
+        "results": [{**row, "out_of_place": block, "in_place": block}],
+        "out_of_bounds": {"count": 0, "okay": "true"},
+    }
+
+
+@pytest.mark.parametrize(("processes", "gpus"), [(1, 8), (8, 1)])
+def test_the_json_of_a_run_says_what_its_text_says(processes, gpus):
+    record = read_nccl_tests(json.dumps(_json(processes=processes, gpus=gpus)), "x.json")
+    assert (record.num_gpus, record.gpus) == (8, ("NVIDIA L40S",))
+    assert record.times_s == pytest.approx((100e-6,))
+    assert read_nccl_tests(json.dumps(_json(wrong=None)), "x.json").num_gpus == 8
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        ({"wrong": 3.0}, "wrong results"),
+        ({"time": "cpu_time"}, "times of the CPU"),
+        ({"program": "/opt/all_gather_perf"}, "all_gather_perf"),
+        ({"gpus": 4}, "busbw / algbw"),
+    ],
+)
+def test_the_json_of_a_run_is_refused_where_its_text_is(change, match):
+    _refused(json.dumps(_json(**change)), match)
+
+
+def test_json_of_a_run_that_was_killed_is_refused():
+    record = _json()
+    del record["out_of_bounds"]
+    _refused(json.dumps(record), "cut short")

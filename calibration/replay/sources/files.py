@@ -47,6 +47,8 @@ class Reading:
     from_text: int = 0
     text_tokens: int = 0  # of outputs whose server counted them too
     counted_tokens: int = 0
+    recorded_ids: int = 0  # of outputs given as ids whose server counted them too
+    counted_ids: int = 0
     same_files: list[str] = field(default_factory=list)  # given twice
     repeated: int = 0  # requests that were read before
     _seen: set[bytes] = field(default_factory=set)
@@ -90,12 +92,23 @@ class Reading:
                 f"{self.approximate_prompts} chat prompts are approximated by the texts of their messages: a tokenizer "
                 "file has no chat template (--tokenize-url applies it)"
             )
+        found += self._missing_ids()
         if self.from_text:
             found.append(
                 f"{self.from_text} outputs were turned from text into tokens again, which may differ from the tokens "
                 f"that the model sampled{self._deviation()}"
             )
         return found
+
+    def _missing_ids(self) -> list[str]:
+        """A sentence where logs hold other numbers of ids than the servers say that they sent."""
+        change = self.recorded_ids / self.counted_ids - 1 if self.counted_ids else 0.0
+        if abs(change) <= _COUNT_TOLERANCE:
+            return []
+        return [
+            f"the token ids of the outputs are {percent(change, signed=True)} against the servers' own counts: cut or"
+            " partly recorded outputs draft otherwise than whole ones"
+        ]
 
     def _deviation(self) -> str:
         if not self.counted_tokens:
@@ -169,6 +182,9 @@ class Reading:
     def _recording(self, answer: Answer) -> Recording | None:
         """The answer in token ids; None for an empty one."""
         output = answer.ids if answer.ids is not None else self._output_ids(answer)
+        if answer.ids is not None and answer.counted_tokens:
+            self.recorded_ids += len(output)
+            self.counted_ids += answer.counted_tokens
         if not len(output):
             self.empty_outputs += 1
             return None

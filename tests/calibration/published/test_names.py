@@ -18,6 +18,7 @@ from hwmodel.gpus import gpu_names
         ("H100x8", "h100-sxm"),
         ("H100 PCIe", "h100-pcie"),
         ("H100 NVL 94GB", "h100-nvl"),
+        ("8x H100 (80GB) NVLink", "h100-sxm"),
         ("NVIDIA H800", "h100-sxm"),
         ("2xH200-141GB", "h200"),
         ("HGX B200 (8 GPUs)", "b200"),

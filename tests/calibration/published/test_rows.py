@@ -67,6 +67,24 @@ def test_a_speedup_that_is_none_is_not_read(cell: str) -> None:
     assert row(speedup=cell, baseline="", spec="").speedup is None
 
 
+@pytest.mark.parametrize(
+    ("column", "cell"),
+    [("speedup", "1,41"), ("speedup", "1,515"), ("baseline", "113,5"), ("baseline_step_ms", "13,612")],
+)
+def test_a_decimal_comma_is_told_and_not_cut_off(column: str, cell: str) -> None:
+    assert row(**{column: cell}).fault == f"{column} is a number with a decimal comma, allowed: a point"
+
+
+def test_a_comma_that_ends_thousands_is_none_unless_the_file_has_decimal_ones() -> None:
+    plain = row(baseline="1,234", spec="2,468.5", speedup="")
+    assert plain.fault is None
+    assert plain.speedup == pytest.approx(2468.5 / 1234)
+    first, second, third = rows({"baseline": "1,234"}, {"spec": "113,5"}, {"baseline": "1,234.5"})
+    assert first.fault == "baseline may be a number with a decimal comma, as others of the file are; allowed: a point"
+    assert second.fault
+    assert third.fault is None
+
+
 @pytest.mark.parametrize(("cell", "k"), [("3", 3), ("7 (adaptive)", 7), ("", None), ("0", None), ("many", None)])
 def test_draft_lengths_are_whole_and_at_least_one(cell: str, k: int | None) -> None:
     assert row(k=cell).num_speculative_tokens == k

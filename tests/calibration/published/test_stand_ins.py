@@ -60,3 +60,12 @@ def test_an_unknown_gpu_holds_any_model_and_keeps_its_name() -> None:
     assert gpu.title == "Somebody's Accelerator"
     assert gpu.memory_bytes > 1e12
     assert unknown_gpu("").title == "unknown GPU"
+
+
+@pytest.mark.parametrize(
+    ("links", "fast"), [("NVLink", True), ("xGMI", True), ("PCIe 5 (no NVLink)", False), ("", False)]
+)
+def test_an_unknown_gpu_has_the_links_that_the_source_tells(links: str, fast: bool) -> None:
+    gpu = unknown_gpu("Somebody's Accelerator", links)
+    assert (gpu.interconnect == "nvswitch") == fast
+    assert (gpu.nvlink_bytes_per_s > 0) == fast

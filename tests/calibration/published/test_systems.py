@@ -118,6 +118,22 @@ def test_other_engines_have_drafter_passes_of_their_own() -> None:
     assert len(set(passes.values())) == 3
 
 
+def test_an_engine_or_a_drafter_that_nobody_follows_has_a_drafter_pass_of_any_cost() -> None:
+    spreads = [
+        only(each).priors["draft_pass_ms"].spread
+        for each in (row(), row(engine="FooServe"), row(method="WarpSpec"), row(method="WarpSpec", draft="EAGLE-3"))
+    ]
+    assert spreads[1] == spreads[2] > 3.0 * spreads[0]
+    assert spreads[3] == spreads[0]
+
+
+def test_the_arithmetic_of_a_gpu_without_a_card_is_open() -> None:
+    known, unknown = (only(row(gpu=name)) for name in ("H100", "Zeta X1"))
+    for name in ("dense_compute_efficiency", "expert_compute_efficiency", "attention_flop_scale"):
+        assert unknown.priors[name].spread > known.priors[name].spread
+        assert unknown.priors[name].high > 1.0
+
+
 def test_a_fitted_constant_moves_where_it_applies_and_nowhere_else() -> None:
     name = CONSTANTS[0].name  # of vLLM
     moved = candidates([row()], {name: 0.5})[0].system.priors["draft_pass_ms"].center

@@ -434,3 +434,12 @@ def test_a_stream_of_the_responses_api_counts_once_by_its_closing_event(tmp_path
 
 def test_a_record_with_input_and_output_as_texts_is_no_response_of_that_api() -> None:
     assert [one.text for one in answers_in({"input": "hi", "output": "there"})] == ["there"]
+
+
+@pytest.mark.parametrize(("counted", "told"), [(4, False), (40, True)])
+def test_ids_that_are_not_all_that_the_server_counted_are_told(tmp_path: Path, counted: int, told: bool) -> None:
+    choice = {"index": 0, "text": "abcd", "token_ids": [1, 2, 1, 2]}
+    path = lines(tmp_path / "log.jsonl", {"choices": [choice], "usage": {"completion_tokens": counted}})
+    reading = Reading()
+    assert len(list(reading.recordings([path]))) == 1
+    assert any("-90 % against the servers' own counts" in note for note in reading.notes()) == told
