@@ -4,7 +4,7 @@ The steps: choose what may be used, decide between descriptions (AllReduce algor
 model error by leaving out concurrencies, set aside cliffs and outliers, fit again, and say what is still open.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -30,6 +30,7 @@ from simulator.system import System, build_system
 Array = NDArray[np.float64]
 
 _FEWEST_POINTS = 2  # of an AllReduce curve
+_GENERATIONS = frozenset(("ampere", "ada", "hopper", "blackwell", "rubin"))
 
 
 @dataclass(frozen=True)
@@ -148,14 +149,27 @@ def curve_of(
 
 
 def _another_gpu(devices: Sequence[str], title: str) -> bool:
-    """Whether device names share no model number with the GPU's title: "NVIDIA H200" and "RTX PRO 6000"."""
-    ours = _model_numbers(title)
-    return bool(ours) and any(numbers and not numbers & ours for numbers in map(_model_numbers, devices))
+    """Whether device names share no model number with the GPU's title ("NVIDIA H200" and "RTX PRO 6000"), or no
+    generation where both name one ("RTX 6000 Ada Generation")."""
+    ours = _words(title)
+    return any(
+        _differ(ours, theirs, _is_model_number) or _differ(ours, theirs, _GENERATIONS.__contains__)
+        for theirs in map(_words, devices)
+    )
 
 
-def _model_numbers(name: str) -> set[str]:
-    words = "".join(character if character.isalnum() else " " for character in name.lower()).split()
-    return {word for word in words if any(map(str.isdigit, word)) and not word.endswith("gb")}
+def _differ(ours: set[str], theirs: set[str], counts: Callable[[str], bool]) -> bool:
+    """Whether both have words that count, and none in common."""
+    left, right = set(filter(counts, ours)), set(filter(counts, theirs))
+    return bool(left and right) and not left & right
+
+
+def _is_model_number(word: str) -> bool:
+    return any(map(str.isdigit, word)) and not word.endswith("gb")
+
+
+def _words(name: str) -> set[str]:
+    return set("".join(character if character.isalnum() else " " for character in name.lower()).split())
 
 
 def _unseen(evidence: Evidence, profile: Profile | None) -> tuple[Evidence, list[str]]:

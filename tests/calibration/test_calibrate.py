@@ -229,6 +229,7 @@ def test_nccl_tests_of_another_card_are_refused() -> None:
     curve, refused, _ = curve_of(points("NVIDIA H200"), box())
     assert curve is None
     assert "measured on NVIDIA H200, the deployment has NVIDIA RTX PRO 6000" in refused[0].reason
+    assert curve_of(points("NVIDIA RTX 6000 Ada Generation"), box())[0] is None
     a100 = box(hardware={"gpu": "a100-sxm-80gb", "interconnect": "nvswitch"})
     assert curve_of(points("NVIDIA A100-SXM4-80GB"), a100)[0] is not None
 
