@@ -235,5 +235,5 @@ def cheapest(options: Sequence[Option]) -> Experiment | None:
     return ordered[0].next_experiment if ordered else None
 
 
-def _price(experiment: Experiment) -> tuple[bool, bool, float]:
-    return experiment.takes_money, experiment.outage_s is None, experiment.outage_s or 0.0
+def _price(experiment: Experiment) -> tuple[bool, bool, float, int]:
+    return experiment.takes_money, experiment.outage_s is None, experiment.outage_s or 0.0, experiment.restarts

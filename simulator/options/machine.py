@@ -9,7 +9,7 @@ from hwmodel.gpus import gpu_names, load_gpu
 from hwmodel.interconnects import FASTER_CLASS, NVLINK_CLASSES
 from hwmodel.models import load_model, model_names
 from hwmodel.specs import Gpu
-from simulator.options.build import SAME_ENGINE, Words
+from simulator.options.build import SAME_ENGINE, Words, restart_experiment
 from simulator.options.moves import Changes, Today, move_option
 from simulator.options.record import Experiment, Need, Option, Risk
 from simulator.options.situation import NO_METHOD, Screened, Situation
@@ -45,11 +45,6 @@ def options(situation: Situation, today: Today) -> Iterable[Option]:
             option = move_option(situation, move.changes, today, move.words)
             if option is not None:
                 yield option
-
-
-def _restart(situation: Situation, text: str) -> Experiment:
-    down = situation.deployment.restart.outage_min
-    return Experiment(text, None if down is None else down * 60.0)
 
 
 def _communication(situation: Situation) -> Iterator[Move]:
@@ -105,7 +100,7 @@ def _layouts(situation: Situation) -> Iterator[Move]:
                 found.append((screened.undrafted_gain, layout))
     for _, layout in sorted(found, key=lambda pair: -pair[0])[:MAX_LAYOUTS]:
         said = "other layouts: ranks are equally loaded, and the engine supports the combination"
-        experiment = _restart(situation, "one restart in this layout, and `draftcast measure` before and after")
+        experiment = restart_experiment(situation, "one restart in this layout, and `draftcast measure` before and after")
         words = Words(f"layout {_layout_name(layout)}", "layout", SAME_ENGINE, experiment, (), (said,))
         yield Move(tuple(_layout_changes(layout)), words)
 
@@ -142,7 +137,7 @@ def _layout_name(layout: _Layout) -> str:
 def _memory(situation: Situation) -> Iterator[Move]:
     """What makes room for more requests: a smaller cache element, more of the GPU, a shorter longest request."""
     engine, limit = situation.deployment.engine, situation.today.capacity.limited_by
-    restart = _restart(situation, "one restart with it: the engine logs the size of its KV cache")
+    restart = restart_experiment(situation, "one restart with it: the engine logs the size of its KV cache")
     if not (engine.kv_cache_dtype or "auto").lower().startswith(("fp8", "int8", "nvfp4")):
         risk = Risk("low", "FP8 cache: keys and values are rounded; long contexts feel it first")
         yield Move(("engine.kv_cache_dtype=fp8",), Words("FP8 KV cache", "memory", risk, restart))
@@ -168,7 +163,7 @@ def _memory(situation: Situation) -> Iterator[Move]:
 def _formats(situation: Situation) -> Iterator[Move]:
     """The same model in another number format, where a card of it ships."""
     shape = situation.today.study.system.shape
-    restart = _restart(situation, "an evaluation of both on your own prompts, then one restart")
+    restart = restart_experiment(situation, "an evaluation of both on your own prompts, then one restart")
     for name in model_names():
         if name_words(name) != name_words(shape.name) or name == situation.deployment.model.config:
             continue

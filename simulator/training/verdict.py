@@ -46,7 +46,7 @@ def sentence(found: Findings) -> str:
         return f"Do not train a head: {found.refusal}"
     best = found.download[0] if found.download else None
     if best is not None and _median(best) >= 1.0 and _median(best) * _WORTH_TRAINING >= _median(found.trained):
-        first = f"Keep the head that you have: {best.name}" if best.in_use else f"Download first: {best.name}"
+        first = f"{_first(best)}: {best.name}"
         return (
             f"{first} is expected at {_shown(best)}, a newly trained head at {_shown(found.trained)}. {_where(found)}"
         )
@@ -55,20 +55,31 @@ def sentence(found: Findings) -> str:
             f"Do not train a head for this traffic: it is expected at {_shown(found.trained)},"
             f" P(faster) {probability(share_above(found.trained.speedup, 1.0))}."
         )
-    other = "the head that you have" if best is not None and best.in_use else "the best download"
-    instead = f", {other} at {_shown(best)}" if best else "; no published head fits"
+    instead = f", {_other(best)} at {_shown(best)}" if best else "; no published head fits"
     return f"A trained head is expected at {_shown(found.trained)}{instead}. {_where(found)}"
+
+
+def _first(best: Gain) -> str:
+    if best.in_use:
+        return "Keep the head that you have"
+    return "Use the model's own layers first" if best.built_in else "Download first"
+
+
+def _other(best: Gain) -> str:
+    if best.in_use:
+        return "the head that you have"
+    return "the model's own layers" if best.built_in else "the best download"
 
 
 def _where(found: Findings) -> str:
     """The rule "if it takes days locally, rent", with its numbers."""
     hours, gpus = found.local_h, found.here.node
     count = f"{gpus.num_gpus} {gpus.gpu}" if gpus.num_gpus > 1 else gpus.gpu
-    here = f"Training takes {_time(hours)} on the {count} here, the service down"
+    here = f"Training takes {in_words(hours)} on the {count} here, the service down"
     if found.fastest is None:
         return f"{here}; no rented machine holds the model."
     name, site = found.fastest
-    there = f"{_time(float(np.median(site.total_s)) / HOUR)} on {site.node.num_gpus} rented {name}"
+    there = f"{in_words(float(np.median(site.total_s)) / HOUR)} on {site.node.num_gpus} rented {name}"
     if hours > _DAYS_H:
         return f"{here}: that is days, so rent ({there})."
     return f"{here}: less than a day, so it need not be rented ({there})."
@@ -135,5 +146,12 @@ def _shown(gain: Gain) -> str:
     return f"{_median(gain):.2f}x ({low:.2f}-{high:.2f}) with k={gain.num_speculative_tokens}"
 
 
-def _time(hours: float) -> str:
-    return f"{hours / 24:.1f} days" if hours > 2 * _DAYS_H else f"{hours:.0f} h"
+def in_words(hours: float) -> str:
+    """A duration of many hours, or of days.
+
+    >>> in_words(0.4), in_words(31.2), in_words(808.0), in_words(3823.0)
+    ('0.4 h', '31 h', '34 days', '159 days')
+    """
+    if hours > 2 * _DAYS_H:
+        return f"{hours / 24:.1f} days" if hours < 10 * _DAYS_H else f"{hours / 24:.0f} days"
+    return f"{hours:.0f} h" if hours >= 1 else f"{hours:.1g} h"
