@@ -119,7 +119,10 @@ class _Baseline:
         known = [f.context_tokens or study.system.context_tokens for f in study.deployment.measured_on.measured]
         if context > _LONGEST_SHARE * longest or any(tokens > context / 2 for tokens in known):
             return
-        loads = self._loads()
+        held = capacity(study.system, 0, study.kv_cache_tokens).memory.kv_cache_tokens * study.system.parallel.data
+        loads = [load for load in self._loads() if load * context <= held]
+        if not loads:
+            return
         ends = sorted({loads[0], loads[len(loads) // 2]})
         values = self._facts([Measured(concurrency=c, tpot_ms=1.0, context_tokens=context) for c in ends])
         text = f"measure the running baseline at a context of {context:,} tokens, concurrency {_listed(ends)}"

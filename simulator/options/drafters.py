@@ -182,18 +182,20 @@ def _trees(situation: Situation) -> Iterator[tuple[tuple[str, ...], Words]]:
     if best is None:
         return
     chain = [change for change in best[0].changes if change not in as_chain(situation.deployment)]
-    for topk, nodes, steps in _tree_shapes(situation.deployment):
+    for name, (topk, nodes, steps) in _tree_shapes(situation.deployment).items():
         shape = (f"speculation.sglang_topk={topk}", f"speculation.sglang_num_draft_tokens={nodes}")
-        words = best[1]._replace(name=f"{best[1].name}, tree with topk {topk}")
+        words = best[1]._replace(name=f"{best[1].name}, {name}")
         yield (*chain, *shape, f"speculation.num_speculative_tokens={steps}"), words
 
 
-def _tree_shapes(deployment: Deployment) -> list[tuple[int, int, int]]:
+def _tree_shapes(deployment: Deployment) -> dict[str, tuple[int, int, int]]:
     """(branches, verified nodes, draft steps) of the trees to compare: the published ones, and the file's own."""
-    spec, published = deployment.speculation, [(topk, steps + 1, steps) for topk, steps in TREES.items()]
+    found = {f"tree with topk {topk}": (topk, steps + 1, steps) for topk, steps in TREES.items()}
+    spec = deployment.speculation
     topk, nodes, steps = spec.sglang_topk or 1, spec.sglang_num_draft_tokens, spec.num_speculative_tokens
-    own = [(topk, nodes, steps)] if topk > 1 and nodes and steps else []
-    return [*(shape for shape in published if shape[0] != topk or not own), *own]
+    if topk > 1 and nodes and steps and (topk, nodes, steps) not in found.values():
+        found["tree as in the file"] = (topk, nodes, steps)
+    return found
 
 
 def _draft_models(situation: Situation) -> Iterator[tuple[tuple[str, ...], Words]]:
