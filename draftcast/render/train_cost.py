@@ -80,7 +80,7 @@ def _downloads(result: Mapping[str, Any]) -> Iterator[str]:
             f" ({interval(head['speedup'])})"
         )
     if not result["gain"]["download"]:
-        yield "no published head or MTP layer fits this model"
+        yield "no head of `draftcast list drafters` and no MTP layer fits this model"
 
 
 def _scaled(figures: Mapping[str, float], unit: float, name: str) -> str:

@@ -55,7 +55,7 @@ def sentence(found: Findings) -> str:
             f"Do not train a head for this traffic: it is expected at {_shown(found.trained)},"
             f" P(faster) {probability(share_above(found.trained.speedup, 1.0))}."
         )
-    instead = f", {_other(best)} at {_shown(best)}" if best else "; no published head fits"
+    instead = f", {_other(best)} at {_shown(best)}" if best else "; no head of `draftcast list drafters` fits"
     return f"A trained head is expected at {_shown(found.trained)}{instead}. {_where(found)}"
 
 
