@@ -91,7 +91,8 @@ def train_cost(
     beside = beside_service(study, here)
     settings = {"concurrency": list(loads), "rent": list(nodes), "num_draws": num_draws, "seed": seed}
     inputs = {**recorded_inputs(study, {**settings, "prices": priced}), "deployment": deployment.to_dict()}
-    found = verdict.Findings(here, rented, gain, refusal, tuple(others), beside)
+    tokens = float(np.median(volume(study, runs).total_tokens))
+    found = verdict.Findings(here, rented, gain, refusal, tuple(others), beside, tokens)
     return TrainCost(
         inputs=inputs,
         data=_data(study, runs, here),

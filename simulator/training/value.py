@@ -6,8 +6,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from hwmodel.engine.methods import PIPELINE
+from hwmodel.errors import InputError
 from hwmodel.percent import probability
 from hwmodel.units import HOUR, MINUTE
+from simulator.answers import method_findings
+from simulator.closed_form import capacity
 from simulator.decision import payback_rate, relative_traffic
 from simulator.deployment import Deployment
 from simulator.deployment.speculation import LOOKUP_METHODS
@@ -68,16 +72,31 @@ def new_head_name(samples: float) -> str:
 
 def trained_gain(situation: Situation, samples: float) -> Gain:
     """The gain of a head trained on so many samples; InputError where this deployment cannot run one."""
-    return gain_of("trained head", situation.outcome(head_changes(situation.deployment, new_head_name(samples))))
+    outcome = situation.outcome(head_changes(situation.deployment, new_head_name(samples)))
+    if not outcome.scores.allowed[1:].any():
+        raise InputError(refusal_of(outcome))
+    return gain_of("trained head", outcome)
+
+
+def refusal_of(outcome: Outcome) -> str:
+    """Why no draft length of an outcome can run, in one line."""
+    k = outcome.scores.lengths[-1]
+    texts = [
+        each.text for each in method_findings(outcome.study, k) if each.severity == "error" or each.code == PIPELINE
+    ]
+    held = capacity(outcome.study.system, k, outcome.study.kv_cache_tokens)
+    return "; ".join(texts) or held.reason or "the engine would not start with it"
 
 
 def downloadable(situation: Situation) -> list[Gain]:
     """The gains of heads that need no training, best first: the one in the file, and published ones that fit."""
     shape = situation.today.study.system.shape
     found = [*_own_head(situation)]
+    own_layers = any(gain.in_use and gain.name.startswith("mtp") for gain in found)  # the file says more of them
     for drafter, relation in drafters_for(shape):
         built_in = drafter.is_built_in
-        if drafter.weights and not drafter.grafted and (relation == "own" or not built_in):
+        usable = not built_in or (relation == "own" and bool(shape.mtp_layers) and not own_layers)
+        if drafter.weights and not drafter.grafted and usable:
             outcome = situation.possible(head_changes(situation.deployment, drafter.name, drafter.method))
             if isinstance(outcome, Outcome) and outcome.scores.allowed[1:].any():
                 name = drafter.name if relation == "own" else f"{drafter.name} (trained for {drafter.target})"

@@ -13,6 +13,7 @@ from simulator.training.facts import training_facts
 from simulator.training.sites import Site
 from simulator.training.value import Gain
 
+_MUCH = 2.0  # times the published volume
 _ENDS = 1.645  # standard deviations from the median to the ends of a 90 % interval
 _DAYS_H = 24.0  # "if it takes days locally, rent": longer than a day
 _WORTH_TRAINING = 1.02  # a trained head must beat a download by more than any measurement could confirm
@@ -27,6 +28,7 @@ class Findings(NamedTuple):
     refusal: str | None
     download: tuple[Gain, ...]
     beside: dict[str, Any]
+    total_tokens: float = 0.0
 
     @property
     def local_h(self) -> float:
@@ -98,6 +100,7 @@ def reasons(found: Findings) -> Iterator[str]:
             else "it scales with the tokens of prompts and answers."
         )
     )
+    yield from _long_texts(found)
     beside = found.beside
     if beside["fits"]:
         yield "The training fits beside the running service in memory; it would still take compute from it."
@@ -112,6 +115,17 @@ def reasons(found: Findings) -> Iterator[str]:
     for name, site in found.rented.items():
         if isinstance(site, str):
             yield f"{name}: {site}."
+
+
+def _long_texts(found: Findings) -> Iterator[str]:
+    """That no published run used so much text, where that is so."""
+    most = max(run["total_tokens"] for run in training_facts()["run"])
+    if found.total_tokens > _MUCH * most:
+        yield (
+            f"{found.total_tokens / GB:.0f} G tokens are {found.total_tokens / most:.0f} times what any published run"
+            f" trained on ({most / GB:.0f} G): the workload's texts are long. Fewer or shorter ones may do; state"
+            " costs.training_tokens, and the hours shrink with it."
+        )
 
 
 def assumptions(costs: Costs) -> tuple[str, ...]:

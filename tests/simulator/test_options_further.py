@@ -202,3 +202,16 @@ def test_goodput_is_named_and_not_mixed_with_throughput() -> None:
     found = compare_options(limited, num_draws=DRAWS)
     assert "the goodput (" in found.recommendation.text
     assert not {option.kind for option in found.options} & {"draft length", "expert budget"}
+
+
+@pytest.mark.parametrize("model", ["minimax-m2-fp8", "minimax-m2.5-fp8"])
+def test_layers_that_no_checkpoint_holds_are_no_option(model: str) -> None:
+    here = situation(deployed(model, "h200", 4))
+    assert "own MTP layers" not in [words.name for _, words in drafters.candidates(here)]
+    assert any("not in the published weights" in note for note in here.today.study.system.shape.assumptions)
+
+
+def test_what_needs_a_patch_is_not_the_cheapest_experiment() -> None:
+    found = compare_options(deployed("llama-4-maverick-fp8", "h100-sxm", 8), num_draws=DRAWS)
+    assert found.next_experiment is not None
+    assert "patch" not in found.next_experiment.text

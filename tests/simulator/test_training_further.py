@@ -8,6 +8,7 @@ from simulator.deployment.tables import Costs
 from simulator.study import build_study
 from simulator.training.facts import recipe
 from simulator.training.head import head_of
+from simulator.training.report import train_cost
 from simulator.training.sites import Node, rented_site, study_on
 from simulator.training.stages import rates, read_tokens_per_s
 from simulator.training.value import new_head_name
@@ -17,7 +18,8 @@ DRAWS = 100
 
 
 def deployed(model: str, gpu: str, **engine: object) -> Deployment:
-    ranks = int(str(engine.get("tensor_parallel_size", 1))) * int(str(engine.get("data_parallel_size", 1)))
+    sizes = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size")
+    ranks = int(np.prod([int(str(engine.get(name, 1))) for name in sizes]))
     return load_deployment(
         {
             "model": {"config": model},
@@ -94,3 +96,30 @@ def test_samples_are_named_to_three_digits_and_long_times_in_days() -> None:
         "3.0 days",
         "159 days",
     )
+
+
+def test_where_the_engine_refuses_a_head_training_one_is_not_advised() -> None:
+    staged = deployed("mixtral-8x22b-bf16", "a100-sxm-80gb", version="0.9.2", tensor_parallel_size=4,
+                      pipeline_parallel_size=2)  # fmt: skip
+    found = train_cost(staged, num_draws=DRAWS)
+    assert found.verdict == "Do not train a head: vLLM 0.9.2 cannot speculate with pipeline parallelism"
+    assert found.gain["trained"] is None
+    assert "vLLM 0.9.2" in str(found.gain["trained_reason"])
+
+
+def test_text_beyond_any_published_run_is_said() -> None:
+    def why(input_tokens: int) -> str:
+        tables = {"model": {"config": "qwen3-8b-bf16"}, "hardware": {"gpu": "h200"},
+                  "workload": {"concurrency": [1], "input_tokens": input_tokens}}  # fmt: skip
+        return " ".join(train_cost(load_deployment(tables), num_draws=DRAWS).why)
+
+    assert "51 G tokens are 8 times what any published run trained on (6 G)" in why(100_000)
+    assert "published run" not in why(1000)
+
+
+def test_layers_that_the_file_says_more_of_are_listed_once() -> None:
+    tables = {"model": {"config": "glm-4.7-fp8"}, "hardware": {"gpu": "h200", "num_gpus": 4},
+              "engine": {"tensor_parallel_size": 4}, "workload": {"concurrency": [1]},
+              "speculation": {"method": "mtp", "acceptance": {"rate": 0.6, "measured_at_k": 1}}}  # fmt: skip
+    names = [head["name"] for head in train_cost(load_deployment(tables), num_draws=DRAWS).gain["download"]]
+    assert names == ["mtp, as in the file"]
