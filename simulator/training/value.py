@@ -92,16 +92,28 @@ def downloadable(situation: Situation) -> list[Gain]:
     """The gains of heads that need no training, best first: the one in the file, and published ones that fit."""
     shape = situation.today.study.system.shape
     found = [*_own_head(situation)]
-    own_layers = any(gain.in_use and gain.name.startswith("mtp") for gain in found)  # the file says more of them
+    layers_told = any(gain.in_use and gain.name.startswith("mtp") for gain in found)  # by the file itself
+    found += [] if layers_told else _own_layers(situation)
     for drafter, relation in drafters_for(shape):
-        built_in = drafter.is_built_in
-        usable = not built_in or (relation == "own" and bool(shape.mtp_layers) and not own_layers)
-        if drafter.weights and not drafter.grafted and usable:
+        if drafter.weights and drafter.method != "mtp":
             outcome = situation.possible(head_changes(situation.deployment, drafter.name, drafter.method))
             if isinstance(outcome, Outcome) and outcome.scores.allowed[1:].any():
                 name = drafter.name if relation == "own" else f"{drafter.name} (trained for {drafter.target})"
-                found.append(gain_of(name, outcome)._replace(built_in=built_in))
+                found.append(gain_of(name, outcome))
     return sorted(found, key=lambda gain: -float(np.median(gain.speedup)))[:_MAX_ALTERNATIVES]
+
+
+def _own_layers(situation: Situation) -> Iterator[Gain]:
+    """The MTP layers of the checkpoint, with published figures where there are any, else with the prior."""
+    shape = situation.today.study.system.shape
+    if not shape.mtp_layers:
+        return
+    known = [each.name for each, relation in drafters_for(shape, ("mtp",)) if relation == "own" and each.is_built_in]
+    chain = as_chain(situation.deployment)
+    changes = head_changes(situation.deployment, known[0], "mtp") if known else ("speculation.method=mtp", *chain)
+    outcome = situation.possible(changes)
+    if isinstance(outcome, Outcome) and outcome.scores.allowed[1:].any():
+        yield gain_of(known[0] if known else "own MTP layers", outcome)._replace(built_in=True)
 
 
 def _own_head(situation: Situation) -> Iterator[Gain]:

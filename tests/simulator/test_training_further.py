@@ -123,3 +123,9 @@ def test_layers_that_the_file_says_more_of_are_listed_once() -> None:
               "speculation": {"method": "mtp", "acceptance": {"rate": 0.6, "measured_at_k": 1}}}  # fmt: skip
     names = [head["name"] for head in train_cost(load_deployment(tables), num_draws=DRAWS).gain["download"]]
     assert names == ["mtp, as in the file"]
+
+
+def test_own_layers_without_published_figures_are_no_reason_to_train_either() -> None:
+    found = train_cost(deployed("qwen3.5-27b-bf16", "l40s", tensor_parallel_size=4), num_draws=DRAWS)
+    assert [head["name"] for head in found.gain["download"]] == ["own MTP layers"]
+    assert found.verdict.startswith("Use the model's own layers first: own MTP layers")
