@@ -107,14 +107,22 @@ def reasons(found: Findings) -> Iterator[str]:
     else:
         yield (
             f"The training does not fit beside the service: it needs {beside['needed_bytes_per_gpu'] / GB:.0f} GB a GPU"
-            f" and {beside['free_bytes_per_gpu'] / GB:.0f} GB are outside gpu_memory_utilization. With a smaller KV"
-            f" cache {beside['concurrency_left']} requests would run instead of {beside['concurrency_now']}."
+            f" and {beside['free_bytes_per_gpu'] / GB:.0f} GB are outside gpu_memory_utilization."
+            f" {_smaller_cache(beside)}"
         )
     if found.trained is not None:
         yield f"Acceptance: {found.trained.source}."
     for name, site in found.rented.items():
         if isinstance(site, str):
             yield f"{name}: {site}."
+
+
+def _smaller_cache(beside: Mapping[str, Any]) -> str:
+    """What a KV cache that makes room for the training would still hold."""
+    left, now = beside["concurrency_left"], beside["concurrency_now"]
+    if left == now:
+        return f"A smaller KV cache would still hold the {now} requests that run at once."
+    return f"With a smaller KV cache {left} requests would run instead of {now}."
 
 
 def _long_texts(found: Findings) -> Iterator[str]:

@@ -129,3 +129,10 @@ def test_own_layers_without_published_figures_are_no_reason_to_train_either() ->
     found = train_cost(deployed("qwen3.5-27b-bf16", "l40s", tensor_parallel_size=4), num_draws=DRAWS)
     assert [head["name"] for head in found.gain["download"]] == ["own MTP layers"]
     assert found.verdict.startswith("Use the model's own layers first: own MTP layers")
+
+
+def test_a_smaller_cache_never_lets_more_requests_run() -> None:
+    few = deployed("qwen3-8b-bf16", "h100-sxm", max_num_seqs=8)
+    found = train_cost(few, num_draws=DRAWS)
+    assert found.beside_service["concurrency_left"] == found.beside_service["concurrency_now"] == 8
+    assert "would still hold the 8 requests" in " ".join(found.why)
