@@ -195,6 +195,7 @@ def method_findings(study: Study, num_speculative_tokens: int) -> list[Finding]:
             tensor_parallel_size=system.parallel.tensor,
             draft_tensor_parallel_size=deployment.speculation.draft_tensor_parallel_size,
             n_predict=system.n_predict,
+            pipeline_parallel_size=system.parallel.pipeline,
         )
     )
 

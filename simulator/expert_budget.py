@@ -46,6 +46,7 @@ RANKING_SHARE = Prior("ranking_share", 0.025, 0.4, "lognormal", 0.0, 0.5, "arXiv
 _STREAM = 11  # of the scenario's draws, apart from a study's own
 _BUDGETS = (0.75, 0.5, 0.35, 0.25)  # of the distinct experts at the heaviest load, by default
 _MOST_BUDGETS = 64
+_SEEN = 0.005  # in a ceiling of two decimals
 _MANY_ROWS = 128  # in so large a step half as many layers tell as much
 _MOST_TOKENS = 4096  # rows of one step that are sampled; more are as saturated
 LOSSY = (
@@ -313,10 +314,11 @@ def verdict(found: ExpertBudgets) -> list[str]:
     tops = median(ceiling)
     top = int(np.argmax(tops))
     share = found.expert_share
+    most = f" (most at concurrency {found.loads[top]})" if tops.max() >= tops.min() + _SEEN else ""
     lines = [
-        f"Ceiling: reading only the {found.block.num_experts_per_tok} experts of one token, with nothing lost, would"
-        f" give {tops.min():.2f}x to {tops.max():.2f}x (most at concurrency {found.loads[top]}); experts are"
-        f" {percent(share.min())} to {percent(share.max())} of the step."
+        f"Ceiling: reading only the {_experts(found.block.num_experts_per_tok)} of one token, with nothing lost, would"
+        f" give {_range(f'{tops.min():.2f}x', f'{tops.max():.2f}x')}{most}; experts are"
+        f" {_range(percent(share.min()), percent(share.max()))} of the step."
     ]
     if found.best == found.block.num_experts:
         lines.append("No budget is expected to gain once the loss of acceptance in the scenario is counted.")
@@ -324,9 +326,21 @@ def verdict(found: ExpertBudgets) -> list[str]:
     gain = quantiles(found.overall(found.best))
     mass = [cell.effect for cell in found.at(found.best)]
     lines.append(
-        f"Best in the scenario: a budget of {found.best} experts, {gain['p50']:.2f}x of the same speculation without"
+        f"Best in the scenario: a budget of {_experts(found.best)}, {gain['p50']:.2f}x of the same speculation without"
         f" one (90 %: {gain['p05']:.2f} to {gain['p95']:.2f}); it keeps"
-        f" {percent(min(e.truncated_mass for e in mass))} to {percent(max(e.truncated_mass for e in mass))} of"
-        " the gate mass."
+        f" {_range(*(percent(end(e.truncated_mass for e in mass)) for end in (min, max)))} of the gate mass."
     )
     return lines
+
+
+def _experts(count: int) -> str:
+    return "1 expert" if count == 1 else f"{count} experts"
+
+
+def _range(low: str, high: str) -> str:
+    """Both ends, or the one figure that they are.
+
+    >>> _range("7 %", "7 %"), _range("7 %", "9 %")
+    ('7 %', '7 % to 9 %')
+    """
+    return low if low == high else f"{low} to {high}"

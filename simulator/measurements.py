@@ -119,8 +119,12 @@ class _Baseline:
         known = [f.context_tokens or study.system.context_tokens for f in study.deployment.measured_on.measured]
         if context > _LONGEST_SHARE * longest or any(tokens > context / 2 for tokens in known):
             return
+        held = capacity(study.system, 0, study.kv_cache_tokens).memory.kv_cache_tokens * study.system.parallel.data
         loads = self._loads()
-        ends = sorted({loads[0], loads[len(loads) // 2]})
+        fitting = [load for load in loads[: len(loads) // 2 + 1] if load * context <= held]
+        if not fitting:
+            return
+        ends = sorted({fitting[0], fitting[-1]})
         values = self._facts([Measured(concurrency=c, tpot_ms=1.0, context_tokens=context) for c in ends])
         text = f"measure the running baseline at a context of {context:,} tokens, concurrency {_listed(ends)}"
         yield Measurement("longer context", text, None, LOAD_MIN * len(ends), 0, _signal(values, RUN_NOISE))

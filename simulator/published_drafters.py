@@ -224,6 +224,16 @@ def estimate(drafter: PublishedDrafter, shape: ModelShape | None) -> Estimate:
     return Estimate(mean + gap + sibling["logit"], spread, fitted, text)
 
 
+def expected_accepted(drafter: PublishedDrafter, shape: ModelShape | None) -> float:
+    """Tokens of a draft of the typical length that its figures let expect in traffic: what heads are ranked by."""
+    found = estimate(drafter, shape)
+    usual = float(priors()["model"][drafter.method]["decay"])
+    first = np.array([1.0 / (1.0 + np.exp(-found.logit))])
+    decay = np.array([usual if found.decay is None else found.decay])
+    conditional = decaying_conditional(first, decay, _TYPICAL_K)
+    return float(unconditional(conditional).sum())
+
+
 def _standard_error(logits: Array) -> float:
     return float(logits.std(ddof=1) / np.sqrt(logits.size)) if logits.size > 1 else 0.0
 

@@ -190,12 +190,31 @@ def check_layout(shape: ModelShape, parallel: Parallelism) -> None:
                 f"engine.tensor_parallel_size: got {parallel.tensor}, but {shape.name} has {num_heads} attention heads;"
                 f" allowed: {', '.join(map(str, allowed))}"
             )
+    most = max_decode_context(shape, parallel.tensor)
+    if parallel.decode_context > most:
+        raise InputError(
+            f"engine.decode_context_parallel_size: got {parallel.decode_context}, but {shape.name} has"
+            f" {_kv_heads(shape)} key-value heads: TP {parallel.tensor} allows 1 to {most}"
+        )
     if parallel.pipeline > shape.num_hidden_layers:
         raise InputError(
             f"engine.pipeline_parallel_size: got {parallel.pipeline}, allowed 1 to {shape.num_hidden_layers} (layers)"
         )
     if parallel.expert_parallel and not any(x.moe for x in shape.layers):
         raise InputError(f"engine.expert_parallel: got true, but {shape.name} has no experts; allowed: false")
+
+
+def max_decode_context(shape: ModelShape, tensor: int) -> int:
+    """Ranks that may share one cached context: those that would hold the same key-value heads.
+
+    Source: vllm/config/model.py, verify_with_parallel_config: at most TP / key-value heads; MLA has one latent.
+    """
+    return max(tensor // _kv_heads(shape), 1)
+
+
+def _kv_heads(shape: ModelShape) -> int:
+    """Key-value heads of the layers that keep a cache; 1 for an MLA latent."""
+    return max((x.attention.num_kv_heads for x in shape.layers if x.attention.kind == "gqa"), default=1)
 
 
 def kv_element_bytes(kv_cache_dtype: str | None, shape: ModelShape) -> float:

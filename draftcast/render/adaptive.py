@@ -31,6 +31,8 @@ def render(result: Mapping[str, Any], page: Page) -> None:
     for control in controllers:
         if control["flag"] and (control["speedup"]["p50"] or 0.0) > 1.0:
             needs = f" (needs {control['flag_needs']})" if control["flag_needs"] else ""
+            if not needs and control["reason"]:
+                needs = " (not known of this version: see above)"
             page.heading(f"To paste into the launch: {control['title']}{needs}")
             page.verbatim(control["flag"])
 

@@ -1,5 +1,6 @@
 """`draftcast options` for a human reader."""
 
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -10,6 +11,12 @@ from draftcast.render.phrases import joined
 COLUMNS_PER_TABLE = 5  # loads side by side in 80 columns
 NAME_WIDTH = 38
 MAX_NOTES = 3
+LONGEST_WORD = 76  # of a list in 80 columns
+_HEADING = {
+    "throughput": "Over the traffic, and when",
+    "tpot": "Time per token over the traffic, and when",
+    "goodput": "Goodput (what keeps the limits) over the traffic, and when",
+}
 
 
 def render(result: Mapping[str, Any], page: Page) -> None:
@@ -21,13 +28,15 @@ def render(result: Mapping[str, Any], page: Page) -> None:
     options = [o for o in result["options"] if result.get("all_options") or _gains_something(o, said["option"])]
     page.headline(said["text"])
     page.bullets(_first_step(result))
+    for change in _too_long(_changes_of(result)):
+        page.verbatim(change)
     today = {load["concurrency"]: load["throughput_tokens_per_s"] for load in result["today"]["loads"]}
     loads = list(today)
     page.heading("Throughput over today's without speculation, by concurrency: median")
     for part in page.parts(len(loads), COLUMNS_PER_TABLE):
         beside = {load: today[load] for load in loads[part]}
         _gains(options, beside, page, "today: tok/s" if result["today"]["fits"] else "if it fitted: tok/s")
-    page.heading("Over the traffic, and when")
+    page.heading(_HEADING[result["inputs"]["deployment"]["objective"]["maximise"]])
     _times(options, page)
     page.bullets(_left_out([o for o in result["options"] if o not in options]))
     page.section("What each takes", list(_needs(options)))
@@ -54,9 +63,21 @@ def _first_step(result: Mapping[str, Any]) -> list[str]:
         return []
     needs = [*option["needs"], *(_best(option)["needs"] if option["with_best_drafter"] else [])]
     takes = f"it takes {'; '.join(dict.fromkeys(need['text'] for need in needs))}"
+    changes = _changes_of(result)
+    long = _too_long(changes)
+    listed = ", ".join([change for change in changes if change not in long] + (["and the next lines"] if long else []))
+    return [takes, *([f"in the file, or as --set: {listed}"] if changes else [])]
+
+
+def _changes_of(result: Mapping[str, Any]) -> list[str]:
+    """The overrides of what is recommended that change something, as a shell takes them."""
     own = result["inputs"]["deployment"]
-    changes = [change for change in said["changes"] if changes_something(own, change)]
-    return [takes, *([f"in the file, or as --set: {', '.join(changes)}"] if changes else [])]
+    return [shlex.quote(each) for each in result["recommendation"]["changes"] if changes_something(own, each)]
+
+
+def _too_long(changes: Sequence[str]) -> list[str]:
+    """Overrides that would be broken in the middle of a word: they get a line each."""
+    return [change for change in changes if max(map(len, change.split())) > LONGEST_WORD]
 
 
 def changes_something(deployment: Mapping[str, Any], change: str) -> bool:
@@ -82,18 +103,30 @@ def _best(option: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _name(option: Mapping[str, Any]) -> str:
     best = _best(option)
-    name = option["name"] if best is option else f"{option['name']} + {best['method']}"
-    return name if len(name) <= NAME_WIDTH else f"{name[: NAME_WIDTH - 1]}…"
+    return option["name"] if best is option else f"{option['name']} + {best['method']}"
+
+
+def short_names(options: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Names that fit the table: the end is left out, the middle where the beginnings are the same."""
+    whole = [_name(option) for option in options]
+    begun = [name if len(name) <= NAME_WIDTH else f"{name[: NAME_WIDTH - 1]}…" for name in whole]
+    pairs = zip(whole, begun, strict=True)
+    return [short if begun.count(short) == 1 else _without_middle(name) for name, short in pairs]
+
+
+def _without_middle(name: str) -> str:
+    half = (NAME_WIDTH - 1) // 2
+    return name if len(name) <= NAME_WIDTH else f"{name[: NAME_WIDTH - 1 - half]}…{name[-half:]}"
 
 
 def _gains(options: Sequence[Mapping[str, Any]], loads: Mapping[int, float], page: Page, today: str) -> None:
     """Median gains by load, below today's tokens a second."""
     rows = [[today, UNDEFINED, *(significant(speed) for speed in loads.values())]]
-    for i, option in enumerate(options, 1):
+    for i, (option, name) in enumerate(zip(options, short_names(options), strict=True), 1):
         best = _best(option)
         by_load = {gain["concurrency"]: gain["speedup"]["p50"] for gain in best["by_load"]}
         k = str(best["num_speculative_tokens"] or UNDEFINED)
-        rows.append([f"{i} {_name(option)}", k, *(factor(by_load[load]) for load in loads)])
+        rows.append([f"{i} {name}", k, *(factor(by_load[load]) for load in loads)])
     page.table(("option", "k", *(str(load) for load in loads)), rows)
 
 

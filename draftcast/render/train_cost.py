@@ -80,7 +80,7 @@ def _downloads(result: Mapping[str, Any]) -> Iterator[str]:
             f" ({interval(head['speedup'])})"
         )
     if not result["gain"]["download"]:
-        yield "no published head or MTP layer fits this model"
+        yield "no head of `draftcast list drafters` and no MTP layer can be used here"
 
 
 def _scaled(figures: Mapping[str, float], unit: float, name: str) -> str:
@@ -88,10 +88,19 @@ def _scaled(figures: Mapping[str, float], unit: float, name: str) -> str:
     return f"{middle} {name} ({low} to {high})" if low != high else f"{middle} {name}"
 
 
+def _round(count: float) -> str:
+    """A count by its first three digits: the next ones are of the draws.
+
+    >>> _round(500_002.3)
+    '500,000'
+    """
+    return whole(float(f"{count:.3g}"))
+
+
 def _data(result: Mapping[str, Any]) -> Iterator[str]:
     data, head, outage = result["data"], result["head"], result["outage"]
     yield (
-        f"{whole(data['samples']['p50'])} conversations, {_scaled(data['total_tokens'], GIGA, 'G tokens')};"
+        f"{_round(data['samples']['p50'])} conversations, {_scaled(data['total_tokens'], GIGA, 'G tokens')};"
         f" hidden states stored offline: {_scaled(data['storage_bytes'], TERA, 'TB')}"
     )
     yield (

@@ -57,6 +57,9 @@ _SUPPORT = {"vllm": _VLLM_SUPPORT, "sglang": _SGLANG_SUPPORT}
 _SGLANG_SURE: Version = (0, 5, 23)  # block drafters are known to be there; between it and 0.5.5 nobody looked
 _MTP_NAME: Version = (0, 11, 0)  # before: one alias per architecture
 _V1_SPECULATION: Version = (0, 9, 0)
+PIPELINE = "speculation-with-pipeline"  # code of the finding about both together
+# vLLM's docs: "not composible as of vllm<=0.15.0"; later versions do not say so, but issues 52069 (0.26), 57755 (0.29).
+_VLLM_REFUSES_PIPELINE: Version = (0, 15, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +92,7 @@ def check_method(  # noqa: PLR0913  (what an operator writes, each thing on its 
     tensor_parallel_size: int = 1,
     draft_tensor_parallel_size: int | None = None,
     n_predict: int | None = None,
+    pipeline_parallel_size: int = 1,
 ) -> tuple[Finding, ...]:
     """What that version says to drafting `k` tokens with the method; errors are refused at start, or silently not done.
 
@@ -104,6 +108,7 @@ def check_method(  # noqa: PLR0913  (what an operator writes, each thing on its 
     if method == "none" or k == 0:
         return ()
     findings = [_support_finding(engine, version, method), _sglang_unsure(engine, version, method)]
+    findings.append(_pipeline_finding(engine, version, pipeline_parallel_size))
     if engine == "vllm":
         findings += _vllm_findings(version, method)
         findings += _draft_length_findings(version, method, k, n_predict)
@@ -117,6 +122,20 @@ def _support_finding(engine: str, version: Version, method: str) -> Finding | No
     if not reason:
         return None
     return Finding("error", "method-not-supported", f"{_label(engine, version)} cannot use {method}: {reason}")
+
+
+def _pipeline_finding(engine: str, version: Version, pipeline: int) -> Finding | None:
+    """Drafts over several pipeline stages: SGLang asserts against it at start, vLLM is not known to run it."""
+    if pipeline <= 1:
+        return None
+    label = _label(engine, version)
+    if engine == "sglang":
+        text = f"{label} refuses to start with speculation and pipeline parallelism together"
+        return Finding("error", PIPELINE, text)
+    if version <= _VLLM_REFUSES_PIPELINE:
+        return Finding("error", PIPELINE, f"{label} cannot speculate with pipeline parallelism")
+    text = f"{label}: speculation with pipeline parallelism is not known to start (vllm issues 52069, 57755)"
+    return Finding("warning", PIPELINE, text)
 
 
 def _sglang_unsure(engine: str, version: Version, method: str) -> Finding | None:

@@ -10,6 +10,9 @@ from hwmodel.hf.quantization import Quantization
 from hwmodel.specs import Layer
 
 _OWN_NAMES = ("qwen3_next", "qwen3_5", "qwen3_5_moe")  # these name the layers mtp.layers.N, others model.layers.L+N
+# Families whose configuration names modules that no published checkpoint holds (MiniMax-M2 issue 47, M2.5 issue 8, M2.7
+# issue 16, M3 issue 13): nothing there can draft.
+_NOT_PUBLISHED = ("minimax_m2", "minimax_m3")
 _NORMS = 3  # of the embedding, of the hidden state, before the head
 
 
@@ -28,6 +31,11 @@ def read_mtp(fields: Fields, reader: LayerReader, quantization: Quantization) ->
     """
     count = _count(fields)
     if not count:
+        return Mtp()
+    if fields.text("model_type").startswith(_NOT_PUBLISHED):
+        fields.assume(
+            "the MTP modules of the configuration are not in the published weights: there are none to draft with"
+        )
         return Mtp()
     fields.assume("MTP layers use the model's own embedding and LM head, and are quantized like it unless ignored")
     layers = []

@@ -15,7 +15,9 @@ from simulator.summary import median, quantiles, share_above
 
 _PATCH = Need("software", "a patch of the router: no released vLLM or SGLang has an expert budget", {})
 _TEST = Experiment(
-    "with the patch on a copy: acceptance and answers with and without the budget, on your own prompts", None
+    "with the patch on a copy: acceptance and answers with and without the budget, on your own prompts",
+    None,
+    restarts=1,
 )
 
 

@@ -1,5 +1,6 @@
 """From an outcome to an option: figures, restart, payback, and what came out of it in words."""
 
+import shlex
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -93,13 +94,25 @@ def load_gains(outcome: Outcome, k: int) -> tuple[LoadGain, ...]:
 
 def restart_need(situation: Situation) -> Need:
     """The restart that every change of a launch takes."""
+    restart, down = situation.deployment.restart, restart_outage_s(situation)
+    if restart.outage_min is None:
+        return Need("restart", "a restart (restart.outage_min is not given)", {"outage_s": down})
+    if restart.replicas > 1:
+        return Need("restart", f"a rolling restart of {restart.replicas} replicas", {"outage_s": down})
+    return Need("restart", f"a restart of {restart.outage_min:g} min", {"outage_s": down})
+
+
+def restart_outage_s(situation: Situation) -> float | None:
+    """Seconds without any service in a restart: none where replicas take turns; None where it is not stated."""
     restart = situation.deployment.restart
     if restart.outage_min is None:
-        return Need("restart", "a restart (restart.outage_min is not given)", {"outage_s": None})
-    down = restart.outage_min * MINUTE
-    if restart.replicas > 1:
-        return Need("restart", f"a rolling restart of {restart.replicas} replicas", {"outage_s": 0.0})
-    return Need("restart", f"a restart of {restart.outage_min:g} min", {"outage_s": down})
+        return None
+    return 0.0 if restart.replicas > 1 else restart.outage_min * MINUTE
+
+
+def restart_experiment(situation: Situation, text: str, command: str | None = None) -> Experiment:
+    """An experiment that takes one restart."""
+    return Experiment(text, restart_outage_s(situation), command, restarts=1)
 
 
 def outcome_time_s(situation: Situation, preparation_s: float | None) -> float | None:
@@ -127,10 +140,6 @@ def weights_needs(outcome: Outcome) -> tuple[Need, ...]:
 
 def one_restart(situation: Situation, outcome: Outcome, k: int) -> Experiment:
     """The experiment that settles a drafter: one restart with it at the lowest load, with the counters read."""
-    down = situation.deployment.restart.outage_min
-    settings = " ".join(f"--set {change}" for change in with_length(outcome.changes, k))
-    return Experiment(
-        "one restart with it, and `draftcast measure` at the loads in question",
-        None if down is None else down * MINUTE,
-        f"draftcast predict DEPLOYMENT {settings}",
-    )
+    settings = " ".join(f"--set {shlex.quote(change)}" for change in with_length(outcome.changes, k))
+    text = "one restart with it, and `draftcast measure` at the loads in question"
+    return restart_experiment(situation, text, f"draftcast predict DEPLOYMENT {settings}")

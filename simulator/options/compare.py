@@ -10,6 +10,7 @@ from simulator.answers import checked_concurrency, prediction_identity, recorded
 from simulator.deployment import Deployment
 from simulator.deployment.keys import short
 from simulator.deployment.speculation import LOOKUP_METHODS
+from simulator.deployment.tables import Objective
 from simulator.options import budgets, drafters, engine, lengths, machine, training
 from simulator.options.moves import drafters_today
 from simulator.options.next_measurement import most_valuable
@@ -20,6 +21,7 @@ DEFAULT_DRAWS = 1000
 _BEYOND_A_RESTART = {"hardware", "training", "money", "tuning"}
 _NOT_THE_SAME = {"unknown", "lossy"}
 _NOTHING_FITS = "Nothing that a restart reaches makes it fit and surely faster"
+_GAIN_OF = {"throughput": "", "tpot": " the speed of a user's stream", "goodput": " the goodput"}
 _WORTH = 1.01  # a median gain below it is nothing that a measurement would confirm
 
 
@@ -104,7 +106,7 @@ def compare_options(
     return Comparison(
         inputs=inputs,
         options=options,
-        recommendation=_with_fit(situation, recommend(options, deployment.objective.min_probability_faster, fits=fits)),
+        recommendation=_with_fit(situation, _recommended(options, deployment.objective, fits)),
         next_experiment=cheapest(options),
         most_valuable_experiment=most_valuable(situation, list(drafting.values())),
         today=_today(situation),
@@ -124,8 +126,8 @@ def _with_fit(situation: Situation, said: Recommendation) -> Recommendation:
 
 def _on_top(situation: Situation, drafting: Sequence[Option]) -> tuple[Option, ...]:
     """What can be done on top of the best drafter: its length decided at run time, and a budget of experts."""
-    if not drafting:
-        return ()
+    if not drafting or situation.deployment.objective.maximise == "goodput":
+        return ()  # both are known by throughput, which does not tell what keeps the limits
     best = max(drafting, key=lambda option: option.value)
     return (*lengths.options(situation, best), *budgets.options(situation, best))
 
@@ -172,24 +174,31 @@ def takes_more_than_a_restart(option: Option) -> bool:
     return option.risk.level in _NOT_THE_SAME or any(need.kind in _BEYOND_A_RESTART for need in option.needs)
 
 
-def recommend(options: Sequence[Option], min_probability: float, *, fits: bool = True) -> Recommendation:
-    """The best option that a restart reaches and that is sure enough, in a sentence; `fits`: today's runs at all."""
+def _recommended(options: Sequence[Option], objective: Objective, fits: bool) -> Recommendation:
+    return recommend(options, objective.min_probability_faster, fits=fits, of=_GAIN_OF[objective.maximise])
+
+
+def recommend(options: Sequence[Option], min_probability: float, *, fits: bool = True, of: str = "") -> Recommendation:
+    """The best option that a restart reaches and that is sure enough, in a sentence.
+
+    `fits`: today's runs at all; `of` is what the gains are of, where that is not throughput.
+    """
     reach = [option for option in options if not takes_more_than_a_restart(option)]
     sure = [pair for option in reach if (pair := _sure(option, min_probability))]
     first = max(sure, key=lambda pair: pair[1].gain["p50"] or 0.0, default=None)
     beyond = next((option for option in options if takes_more_than_a_restart(option) and _worth(option)), None)
     if beyond is not None and first is not None and beyond.value <= (first[1].gain["p50"] or 0.0) * _WORTH:
         beyond = None
-    tail = f" Beyond a restart: {_named(beyond, beyond.best)}." if beyond is not None else ""
+    tail = f" Beyond a restart: {_named(beyond, beyond.best, of)}." if beyond is not None else ""
     if beyond is not None and beyond.risk.level in _NOT_THE_SAME:
         tail = f"{tail[:-1]}; its output differs."
     name = beyond.name if beyond else None
     if first is None:
-        text = _nothing(reach, min_probability) if fits else _NOTHING_FITS
+        text = _nothing(reach, min_probability, of) if fits else _NOTHING_FITS
         return Recommendation(f"{text}.{tail}", None, "none", 0, (), name)
     option, best = first
     odds = f"P(faster) {probability(best.probability_faster)}"
-    text = f"Best step that a restart reaches: {_named(option, best)}, {odds}.{tail}"
+    text = f"Best step that a restart reaches: {_named(option, best, of)}, {odds}.{tail}"
     return Recommendation(text, option.name, best.method, best.num_speculative_tokens, best.changes, name)
 
 
@@ -201,13 +210,13 @@ def _sure(option: Option, min_probability: float) -> tuple[Option, Option | Next
     return None
 
 
-def _nothing(reach: Sequence[Option], min_probability: float) -> str:
+def _nothing(reach: Sequence[Option], min_probability: float, of: str) -> str:
     """The sentence where nothing that a restart reaches is sure enough, with what comes nearest."""
     text = "Keep it as it is: no option that a restart reaches is faster"
     nearest = next((option for option in reach if _worth(option)), None)
     if nearest is None:
         return text
-    named, odds = _named(nearest, nearest.best), probability(nearest.best.probability_faster)
+    named, odds = _named(nearest, nearest.best, of), probability(nearest.best.probability_faster)
     return f"{text} with {percent(min_probability)}; the nearest is {named}, P(faster) {odds}"
 
 
@@ -215,12 +224,12 @@ def _worth(option: Option) -> bool:
     return option.value > _WORTH
 
 
-def _named(option: Option, figures: Option | NextBest) -> str:
-    """An option with the drafter and the draft length of `figures`, and their gain."""
+def _named(option: Option, figures: Option | NextBest, of: str) -> str:
+    """An option with the drafter and the draft length of `figures`, and their gain `of` the objective."""
     what = f"{option.name} with {figures.drafter}" if isinstance(figures, NextBest) else option.name
     length = f", k={figures.num_speculative_tokens}" if figures.num_speculative_tokens else ""
     gain = figures.gain
-    return f"{what}{length}: {gain['p50'] or 0:.2f}x ({gain['p05'] or 0:.2f}-{gain['p95'] or 0:.2f})"
+    return f"{what}{length}: {gain['p50'] or 0:.2f}x{of} ({gain['p05'] or 0:.2f}-{gain['p95'] or 0:.2f})"
 
 
 def cheapest(options: Sequence[Option]) -> Experiment | None:
@@ -235,5 +244,5 @@ def cheapest(options: Sequence[Option]) -> Experiment | None:
     return ordered[0].next_experiment if ordered else None
 
 
-def _price(experiment: Experiment) -> tuple[bool, bool, float]:
-    return experiment.takes_money, experiment.outage_s is None, experiment.outage_s or 0.0
+def _price(experiment: Experiment) -> tuple[bool, bool, float, int]:
+    return experiment.takes_money, experiment.outage_s is None, experiment.outage_s or 0.0, experiment.restarts

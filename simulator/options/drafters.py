@@ -7,12 +7,13 @@ from hwmodel.percent import percent
 from hwmodel.specs import ModelShape
 from hwmodel.units import GB
 from simulator.closed_form import memory_plan
+from simulator.deployment import Deployment
 from simulator.deployment.speculation import LOOKUP_METHODS
 from simulator.options.build import EXACT, Words, one_restart, option_of, weights_needs
 from simulator.options.moves import Changes, lengths_of
 from simulator.options.record import Experiment, Need, Option
 from simulator.options.situation import Outcome, Situation
-from simulator.published_drafters import PublishedDrafter, drafters_for, name_words
+from simulator.published_drafters import PublishedDrafter, drafters_for, expected_accepted, name_words
 
 OWN_PER_METHOD = 2  # published heads of one method that are worth comparing
 MAX_DRAFT_MODELS = 2
@@ -127,10 +128,8 @@ def _mtp(situation: Situation) -> Iterator[tuple[tuple[str, ...], Words]]:
         yield ("speculation.method=mtp",), words
         return
     known = [drafter for drafter, relation in drafters_for(shape, ("mtp",)) if relation == "own"]
-    if known:
-        yield ("speculation.method=mtp", f"speculation.acceptance.published={known[0].name}"), words
-    else:
-        yield ("speculation.method=mtp",), words
+    told = (f"speculation.acceptance.published={known[0].name}",) if known else ()
+    yield ("speculation.method=mtp", *told, *as_chain(situation.deployment)), words
 
 
 def _file_says(situation: Situation, method: str) -> bool:
@@ -147,13 +146,21 @@ def _heads(situation: Situation) -> Iterator[tuple[tuple[str, ...], Words]]:
     for drafter, relation in published_heads(situation.today.study.system.shape):
         relative = f" (trained for {drafter.target})" if relation == "sibling" else ""
         changes = (f"speculation.method={drafter.method}", f"speculation.acceptance.published={drafter.name}")
-        yield changes, Words(f"{drafter.name}{relative}", "drafter", EXACT, _SETTLE)
+        yield (*changes, *as_chain(situation.deployment)), Words(f"{drafter.name}{relative}", "drafter", EXACT, _SETTLE)
+
+
+def as_chain(deployment: Deployment) -> Changes:
+    """Overrides that take the file's draft tree back, where it has one: a drafter stands for its chain."""
+    spec = deployment.speculation
+    tree = {"sglang_topk": spec.sglang_topk, "sglang_num_draft_tokens": spec.sglang_num_draft_tokens}
+    return tuple(f"speculation.{key}=" for key, value in tree.items() if value is not None)
 
 
 def published_heads(shape: ModelShape) -> list[tuple[PublishedDrafter, str]]:
-    """The published heads worth comparing: per method the first own ones, else the first of a relative."""
+    """The published heads worth comparing: per method the best own ones by their figures, else a relative's best."""
     chosen: list[tuple[PublishedDrafter, str]] = []
     fitting = [(drafter, relation) for drafter, relation in drafters_for(shape) if _is_head(drafter)]
+    fitting.sort(key=lambda pair: -expected_accepted(pair[0], shape))
     for method in dict.fromkeys(drafter.method for drafter, _ in fitting):
         of_method = [pair for pair in fitting if pair[0].method == method]
         own = [pair for pair in of_method if pair[1] == "own"]
@@ -174,10 +181,21 @@ def _trees(situation: Situation) -> Iterator[tuple[tuple[str, ...], Words]]:
     best = max(((each, words) for each, words in found if each), key=lambda pair: pair[0].gain, default=None)
     if best is None:
         return
-    for topk, steps in TREES.items():
-        shape = (f"speculation.sglang_topk={topk}", f"speculation.sglang_num_draft_tokens={steps + 1}")
-        words = best[1]._replace(name=f"{best[1].name}, tree with topk {topk}")
-        yield (*best[0].changes, *shape, f"speculation.num_speculative_tokens={steps}"), words
+    chain = [change for change in best[0].changes if change not in as_chain(situation.deployment)]
+    for name, (topk, nodes, steps) in _tree_shapes(situation.deployment).items():
+        shape = (f"speculation.sglang_topk={topk}", f"speculation.sglang_num_draft_tokens={nodes}")
+        words = best[1]._replace(name=f"{best[1].name}, {name}")
+        yield (*chain, *shape, f"speculation.num_speculative_tokens={steps}"), words
+
+
+def _tree_shapes(deployment: Deployment) -> dict[str, tuple[int, int, int]]:
+    """(branches, verified nodes, draft steps) of the trees to compare: the published ones, and the file's own."""
+    found = {f"tree with topk {topk}": (topk, steps + 1, steps) for topk, steps in TREES.items()}
+    spec = deployment.speculation
+    topk, nodes, steps = spec.sglang_topk or 1, spec.sglang_num_draft_tokens, spec.num_speculative_tokens
+    if topk > 1 and nodes and steps and (topk, nodes, steps) not in found.values():
+        found["tree as in the file"] = (topk, nodes, steps)
+    return found
 
 
 def _draft_models(situation: Situation) -> Iterator[tuple[tuple[str, ...], Words]]:

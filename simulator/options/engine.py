@@ -7,16 +7,17 @@ from collections.abc import Iterable, Iterator
 
 from hwmodel.engine.backends import usable_backends
 from hwmodel.engine.records import EngineMode
-from hwmodel.engine.versions import format_version, newest_version
+from hwmodel.engine.versions import Version, format_version, newest_version
 from hwmodel.models import attention_kind
 from simulator.deployment import apply_overrides
-from simulator.options.build import SAME_ENGINE, Words
+from simulator.options.build import SAME_ENGINE, Words, restart_experiment
 from simulator.options.moves import Changes, Today, move_option
-from simulator.options.record import Experiment, Need, Option
+from simulator.options.record import Need, Option
 from simulator.options.situation import Situation
 from simulator.system import System, build_system
 
-_GRAPH_MODES = ("FULL_AND_PIECEWISE", "FULL_DECODE_ONLY")
+_BEST_GRAPHS = "FULL_AND_PIECEWISE"  # full ones in decode, piecewise elsewhere: no mode replays more of a step
+_GRAPH_MODES_CAME: Version = (0, 10, 1)  # vllm PR 20059; before it there was full_cuda_graph
 _PROBE_LENGTH = 3  # drafted tokens at which modes are compared
 _RESTART = "one restart with it, and `draftcast measure` before and after"
 _KERNELS = "engine changes: kernels keep their speed, only what the engine does around them changes"
@@ -28,15 +29,10 @@ def options(situation: Situation, today: Today) -> Iterable[Option]:
         difference = mode_difference(situation, changes, today)
         if not difference:
             continue
-        words = Words(name, "engine", SAME_ENGINE, _experiment(situation), needs, (_KERNELS,))
+        words = Words(name, "engine", SAME_ENGINE, restart_experiment(situation, _RESTART), needs, (_KERNELS,))
         option = move_option(situation, changes, today, words._replace(notes=difference))
         if option is not None:
             yield option
-
-
-def _experiment(situation: Situation) -> Experiment:
-    down = situation.deployment.restart.outage_min
-    return Experiment(_RESTART, None if down is None else down * 60.0)
 
 
 def _changes(situation: Situation) -> Iterator[tuple[Changes, str, tuple[Need, ...]]]:
@@ -54,9 +50,8 @@ def _changes(situation: Situation) -> Iterator[tuple[Changes, str, tuple[Need, .
     for backend in usable_backends(attention_kind(system.shape), system.gpu.sm_arch):
         if backend != mode.attention_backend:
             yield (f"engine.attention_backend={backend}",), f"attention backend {backend}", ()
-    for graphs in _GRAPH_MODES:
-        if engine.cudagraph_mode != graphs:
-            yield (f"engine.cudagraph_mode={graphs}",), f"cudagraph_mode {graphs}", ()
+    if engine.cudagraph_mode != _BEST_GRAPHS and mode.version >= _GRAPH_MODES_CAME:
+        yield (f"engine.cudagraph_mode={_BEST_GRAPHS}",), f"cudagraph_mode {_BEST_GRAPHS}", ()
     if engine.model_runner != "v2":
         yield ("engine.model_runner=v2",), "model runner V2", ()
     if engine.async_scheduling is not True:

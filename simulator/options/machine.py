@@ -5,15 +5,17 @@ from itertools import product
 from typing import NamedTuple
 
 from hwmodel.collectives import ALGORITHMS
+from hwmodel.engine.versions import Version
 from hwmodel.gpus import gpu_names, load_gpu
 from hwmodel.interconnects import FASTER_CLASS, NVLINK_CLASSES
 from hwmodel.models import load_model, model_names
-from hwmodel.specs import Gpu
-from simulator.options.build import SAME_ENGINE, Words
+from hwmodel.specs import Gpu, ModelShape
+from simulator.options.build import SAME_ENGINE, Words, restart_experiment
 from simulator.options.moves import Changes, Today, move_option
 from simulator.options.record import Experiment, Need, Option, Risk
 from simulator.options.situation import NO_METHOD, Screened, Situation
 from simulator.published_drafters import geometry, name_words
+from simulator.system import System, max_decode_context
 
 MAX_LAYOUTS = 2  # of all that fit, the best ones are listed
 MAX_MACHINES = 3
@@ -21,6 +23,8 @@ SAME_SPEED = 0.05  # machines closer than that are one line: nothing that is kno
 _NCCL_TESTS = Experiment(
     "`all_reduce_perf` of nccl-tests at the sizes in question, the service stopped for a minute", 60.0
 )
+_IN_THIS_LAYOUT = "one restart in this layout, and `draftcast measure` before and after"
+_DECODE_CONTEXT_CAME: Version = (0, 11, 0)  # vLLM alone has it
 _SIZES = (1, 2, 4, 8)
 _UTILIZATION = 0.95
 # How much of the model's text survives another number format is not predicted: only whether it is a risk is said.
@@ -45,11 +49,6 @@ def options(situation: Situation, today: Today) -> Iterable[Option]:
             option = move_option(situation, move.changes, today, move.words)
             if option is not None:
                 yield option
-
-
-def _restart(situation: Situation, text: str) -> Experiment:
-    down = situation.deployment.restart.outage_min
-    return Experiment(text, None if down is None else down * 60.0)
 
 
 def _communication(situation: Situation) -> Iterator[Move]:
@@ -97,15 +96,15 @@ def _layouts(situation: Situation) -> Iterator[Move]:
     engine, num_gpus = situation.deployment.engine, situation.deployment.num_gpus
     now = (engine.tensor_parallel_size, engine.pipeline_parallel_size, engine.data_parallel_size,
            engine.expert_parallel, engine.decode_context_parallel_size)  # fmt: skip
-    found = []
-    for layout in _all_layouts(num_gpus, any(x.moe for x in situation.today.study.system.shape.layers)):
+    found, system = [], situation.today.study.system
+    for layout in _all_layouts(num_gpus, system.shape, _shares_context(system)):
         if layout != now:
             screened = _screened(situation, tuple(_layout_changes(layout)))
             if screened and screened.undrafted_gain > 1.0:
                 found.append((screened.undrafted_gain, layout))
     for _, layout in sorted(found, key=lambda pair: -pair[0])[:MAX_LAYOUTS]:
         said = "other layouts: ranks are equally loaded, and the engine supports the combination"
-        experiment = _restart(situation, "one restart in this layout, and `draftcast measure` before and after")
+        experiment = restart_experiment(situation, _IN_THIS_LAYOUT)
         words = Words(f"layout {_layout_name(layout)}", "layout", SAME_ENGINE, experiment, (), (said,))
         yield Move(tuple(_layout_changes(layout)), words)
 
@@ -113,14 +112,25 @@ def _layouts(situation: Situation) -> Iterator[Move]:
 _Layout = tuple[int, int, int, bool, int]
 
 
-def _all_layouts(num_gpus: int, has_experts: bool) -> Iterator[_Layout]:
-    """Every power-of-two TP x PP x DP on at most these GPUs that uses as many as it can, experts split or whole."""
+def _shares_context(system: System) -> bool:
+    """Whether the engine has decode-context parallelism at all."""
+    mode = system.mode(0)
+    return mode.engine == "vllm" and mode.version >= _DECODE_CONTEXT_CAME
+
+
+def _all_layouts(num_gpus: int, shape: ModelShape, shares_context: bool) -> Iterator[_Layout]:
+    """Every power-of-two TP x PP x DP on at most these GPUs that uses as many as it can, experts split or whole.
+
+    The cached context is shared by one rank or by as many as may, where the engine can share it.
+    """
+    has_experts = any(layer.moe for layer in shape.layers)
     powers = [2**i for i in range(num_gpus.bit_length()) if 2**i <= num_gpus]
     most = powers[-1]
     for tensor, pipeline in product(powers, powers):
         if most % (tensor * pipeline) == 0:
             data = most // (tensor * pipeline)
-            for experts, context in product((False, True) if has_experts else (False,), sorted({1, tensor})):
+            contexts = sorted({1, max_decode_context(shape, tensor) if shares_context else 1})
+            for experts, context in product((False, True) if has_experts else (False,), contexts):
                 yield tensor, pipeline, data, experts, context
 
 
@@ -142,7 +152,7 @@ def _layout_name(layout: _Layout) -> str:
 def _memory(situation: Situation) -> Iterator[Move]:
     """What makes room for more requests: a smaller cache element, more of the GPU, a shorter longest request."""
     engine, limit = situation.deployment.engine, situation.today.capacity.limited_by
-    restart = _restart(situation, "one restart with it: the engine logs the size of its KV cache")
+    restart = restart_experiment(situation, "one restart with it: the engine logs the size of its KV cache")
     if not (engine.kv_cache_dtype or "auto").lower().startswith(("fp8", "int8", "nvfp4")):
         risk = Risk("low", "FP8 cache: keys and values are rounded; long contexts feel it first")
         yield Move(("engine.kv_cache_dtype=fp8",), Words("FP8 KV cache", "memory", risk, restart))
@@ -168,7 +178,7 @@ def _memory(situation: Situation) -> Iterator[Move]:
 def _formats(situation: Situation) -> Iterator[Move]:
     """The same model in another number format, where a card of it ships."""
     shape = situation.today.study.system.shape
-    restart = _restart(situation, "an evaluation of both on your own prompts, then one restart")
+    restart = restart_experiment(situation, "an evaluation of both on your own prompts, then one restart")
     for name in model_names():
         if name_words(name) != name_words(shape.name) or name == situation.deployment.model.config:
             continue
@@ -186,7 +196,7 @@ def _machines(situation: Situation) -> Iterator[Move]:
     found = []
     for name in gpu_names():
         gpu = load_gpu(name)
-        if gpu.interconnect in NVLINK_CLASSES and gpu.name != own.name:
+        if gpu.interconnect in NVLINK_CLASSES and gpu.name != own.name and _runs_format(gpu, situation):
             screened = _fastest(situation, gpu)
             if screened is not None and screened.undrafted_gain > 1.0:
                 found.append((screened.undrafted_gain, name, screened))
@@ -197,6 +207,11 @@ def _machines(situation: Situation) -> Iterator[Move]:
         rent = Experiment("rent one for an hour and `draftcast measure` the model there", 0.0, takes_money=True)
         words = Words(f"machine: {count} x {name}", "hardware", SAME_ENGINE, rent, (need,), (said,), None)
         yield Move(tuple(change for change in screened.changes if change not in NO_METHOD), words)
+
+
+def _runs_format(gpu: Gpu, situation: Situation) -> bool:
+    """Whether the engine has kernels for the weights there: NVFP4 on AMD is emulated at best (vllm PR 35733)."""
+    return not gpu.sm_arch.startswith("gfx") or situation.today.study.system.shape.quantization != "nvfp4"
 
 
 def _distinct(found: list[tuple[float, str, Screened]]) -> list[tuple[str, Screened]]:

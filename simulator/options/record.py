@@ -64,6 +64,7 @@ class Experiment(NamedTuple):
     outage_s: float | None = 0.0
     command: str | None = None
     takes_money: bool = False  # a machine must be rented or borrowed
+    restarts: int = 0
 
 
 class Option(NamedTuple):

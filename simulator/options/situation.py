@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from hwmodel.engine.methods import PIPELINE
 from hwmodel.errors import DraftcastError
 from hwmodel.records import dataclass
 from simulator.answers import method_findings
@@ -155,8 +156,8 @@ class Situation:
 
 
 def refused(study: Study, k: int) -> bool:
-    """Whether the engine would not start with draft length `k`: the method, or the launch as a whole."""
-    findings = any(finding.severity == "error" for finding in method_findings(study, k))
+    """Whether the engine would not start with draft length `k`, or is not known to: the method, or the whole launch."""
+    findings = any(each.severity == "error" or each.code == PIPELINE for each in method_findings(study, k))
     return findings or any(_REFUSES in note for note in study.system.mode(k).notes)
 
 

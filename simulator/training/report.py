@@ -91,7 +91,8 @@ def train_cost(
     beside = beside_service(study, here)
     settings = {"concurrency": list(loads), "rent": list(nodes), "num_draws": num_draws, "seed": seed}
     inputs = {**recorded_inputs(study, {**settings, "prices": priced}), "deployment": deployment.to_dict()}
-    found = verdict.Findings(here, rented, gain, refusal, tuple(others), beside)
+    tokens = float(np.median(volume(study, runs).total_tokens))
+    found = verdict.Findings(here, rented, gain, refusal, tuple(others), beside, tokens)
     return TrainCost(
         inputs=inputs,
         data=_data(study, runs, here),
@@ -190,14 +191,14 @@ def beside_service(study: Study, here: Site) -> JsonObject:
     given_up = max(needed - free, 0.0)
     cache = max(plan.kv_cache_bytes - given_up, 0.0)
     left = cache / plan.kv_bytes_per_token if plan.kv_bytes_per_token > 0 else 0.0
-    per_request = system.context_tokens
+    per_request, now = system.context_tokens, capacity(system, 0, study.kv_cache_tokens).max_running
     return {
         "needed_bytes_per_gpu": needed,
         "free_bytes_per_gpu": free,
         "fits": given_up == 0.0,
         "kv_cache_tokens_left": left * system.parallel.data,
-        "concurrency_left": int(left // max(per_request, 1.0)) * system.parallel.data,
-        "concurrency_now": capacity(system, 0, study.kv_cache_tokens).max_running,
+        "concurrency_left": min(int(left // max(per_request, 1.0)) * system.parallel.data, now),
+        "concurrency_now": now,
     }
 
 

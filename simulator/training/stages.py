@@ -60,8 +60,9 @@ def best_concurrency(study: Study) -> int:
 
 
 def read_tokens_per_s(system: System, parameters: Parameters) -> Array:
-    """Prompt tokens a second of one replica that does nothing else, `(num_draws,)` (docs/options.md, eq. T2).
+    """Prompt tokens a second of one engine that does nothing else, `(num_draws,)` (docs/options.md, eq. T2).
 
+    Ranks of data parallelism and pipeline micro-batches read each their own, as in a step's prompt side (eq. S1).
     Shorter texts are packed into full steps, so no text counts as shorter than a step's token budget.
     """
     workload, mode = system.deployment.workload, system.mode(0)
@@ -69,7 +70,7 @@ def read_tokens_per_s(system: System, parameters: Parameters) -> Array:
     reading = workload.changed(input_tokens=tokens, prefix_cache_hit_share=0.0)
     alone = replace(system, deployment=system.deployment.changed(workload=reading))
     cost = prefill_cost(alone, parameters, np.ones(1), np.zeros(1))
-    return np.asarray(tokens / cost.added_s[:, 0])
+    return np.asarray(system.batch_divisor * tokens / cost.added_s[:, 0])
 
 
 def stage_seconds(data: Volume, recipe: Recipe, rate: Rates, head: Head, flop_per_s: float) -> dict[str, Array]:

@@ -6,12 +6,18 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from hwmodel.engine.methods import PIPELINE
+from hwmodel.errors import InputError
 from hwmodel.percent import probability
 from hwmodel.units import HOUR, MINUTE
+from simulator.answers import method_findings
+from simulator.closed_form import capacity
 from simulator.decision import payback_rate, relative_traffic
+from simulator.deployment import Deployment
 from simulator.deployment.speculation import LOOKUP_METHODS
+from simulator.options.drafters import as_chain
 from simulator.options.situation import Outcome, Situation
-from simulator.published_drafters import PublishedDrafter, drafters_for
+from simulator.published_drafters import drafters_for
 from simulator.summary import quantiles, share_above
 from simulator.training.head import METHOD
 from simulator.training.sites import Site, interval
@@ -30,6 +36,7 @@ class Gain(NamedTuple):
     changes: tuple[str, ...]
     source: str
     in_use: bool = False  # the head that the deployment drafts with already
+    built_in: bool = False  # MTP layers that the checkpoint brings: nothing to download
 
     def to_dict(self) -> dict[str, Any]:
         """The gain as JSON."""
@@ -49,26 +56,64 @@ def gain_of(name: str, outcome: Outcome) -> Gain:
     return Gain(name, k, outcome.traffic_speedup(k), outcome.changes, outcome.study.acceptance.source)
 
 
-def head_changes(published: str, method: str = METHOD) -> tuple[str, ...]:
-    """Overrides of a head with the acceptance of that name."""
-    return f"speculation.method={method}", f"speculation.acceptance.published={published}"
+def head_changes(deployment: Deployment, published: str, method: str = METHOD) -> tuple[str, ...]:
+    """Overrides of a head with the acceptance of that name, as a chain."""
+    return f"speculation.method={method}", f"speculation.acceptance.published={published}", *as_chain(deployment)
+
+
+def new_head_name(samples: float) -> str:
+    """The acceptance of a head trained on so many samples: three digits, since the next ones are of the draws.
+
+    >>> new_head_name(500_002.1)
+    'new-head-500000'
+    """
+    return f"new-head-{max(round(float(f'{samples:.3g}')), 1)}"
 
 
 def trained_gain(situation: Situation, samples: float) -> Gain:
     """The gain of a head trained on so many samples; InputError where this deployment cannot run one."""
-    return gain_of("trained head", situation.outcome(head_changes(f"new-head-{max(round(samples), 1)}")))
+    outcome = situation.outcome(head_changes(situation.deployment, new_head_name(samples)))
+    if not outcome.scores.allowed[1:].any():
+        raise InputError(refusal_of(outcome))
+    return gain_of("trained head", outcome)
+
+
+def refusal_of(outcome: Outcome) -> str:
+    """Why no draft length of an outcome can run, in one line."""
+    k = outcome.scores.lengths[-1]
+    texts = [
+        each.text for each in method_findings(outcome.study, k) if each.severity == "error" or each.code == PIPELINE
+    ]
+    held = capacity(outcome.study.system, k, outcome.study.kv_cache_tokens)
+    return "; ".join(texts) or held.reason or "the engine would not start with it"
 
 
 def downloadable(situation: Situation) -> list[Gain]:
     """The gains of heads that need no training, best first: the one in the file, and published ones that fit."""
     shape = situation.today.study.system.shape
     found = [*_own_head(situation)]
-    for drafter, _ in drafters_for(shape):
-        if drafter.weights and not drafter.grafted:
-            outcome = situation.possible(_changes(drafter))
+    layers_told = any(gain.in_use and gain.name.startswith("mtp") for gain in found)  # by the file itself
+    found += [] if layers_told else _own_layers(situation)
+    for drafter, relation in drafters_for(shape):
+        if drafter.weights and drafter.method != "mtp":
+            outcome = situation.possible(head_changes(situation.deployment, drafter.name, drafter.method))
             if isinstance(outcome, Outcome) and outcome.scores.allowed[1:].any():
-                found.append(gain_of(drafter.name, outcome))
+                name = drafter.name if relation == "own" else f"{drafter.name} (trained for {drafter.target})"
+                found.append(gain_of(name, outcome))
     return sorted(found, key=lambda gain: -float(np.median(gain.speedup)))[:_MAX_ALTERNATIVES]
+
+
+def _own_layers(situation: Situation) -> Iterator[Gain]:
+    """The MTP layers of the checkpoint, with published figures where there are any, else with the prior."""
+    shape = situation.today.study.system.shape
+    if not shape.mtp_layers:
+        return
+    known = [each.name for each, relation in drafters_for(shape, ("mtp",)) if relation == "own" and each.is_built_in]
+    chain = as_chain(situation.deployment)
+    changes = head_changes(situation.deployment, known[0], "mtp") if known else ("speculation.method=mtp", *chain)
+    outcome = situation.possible(changes)
+    if isinstance(outcome, Outcome) and outcome.scores.allowed[1:].any():
+        yield gain_of(known[0] if known else "own MTP layers", outcome)._replace(built_in=True)
 
 
 def _own_head(situation: Situation) -> Iterator[Gain]:
@@ -80,10 +125,6 @@ def _own_head(situation: Situation) -> Iterator[Gain]:
     outcome = situation.possible((f"speculation.method={spec.method}",))
     if isinstance(outcome, Outcome) and outcome.scores.allowed[1:].any():
         yield gain_of(f"{spec.method}, as in the file", outcome)._replace(in_use=True)
-
-
-def _changes(drafter: PublishedDrafter) -> tuple[str, ...]:
-    return head_changes(drafter.name, drafter.method)
 
 
 class Payback(NamedTuple):

@@ -37,3 +37,14 @@ def test_what_cannot_be_asked_is_one_line_and_exit_code_1(
     result = run("adaptive", reference_case, *more)
     assert result.exit_code == 1
     assert len(result.stderr.splitlines()) == 1
+
+
+def test_what_this_engine_may_lack_is_marked_where_it_could_be_pasted(run: Run, tmp_path: Path) -> None:
+    case = tmp_path / "case.toml"
+    case.write_text(
+        '[model]\nconfig = "llama-3.1-8b-bf16"\n[hardware]\ngpu = "h100-sxm"\n'
+        '[engine]\nname = "sglang"\nversion = "0.5.9"\n[speculation]\nmethod = "eagle3"\n'
+    )
+    page = run("adaptive", case, "--draws", 100).stdout
+    assert "SGLang adaptive: SGLang 0.5.9: --speculative-adaptive is known from 0.5.23" in page
+    assert "paste into the launch: SGLang adaptive (not known of this version: see above)" in page

@@ -3,12 +3,13 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import Result
 from strict_json import strict
 
-from draftcast.render.options import changes_something
+from draftcast.render.options import changes_something, short_names
 
 Run = Callable[..., Result]
 FEW = ("--draws", 100, "-c", "1,16")
@@ -148,3 +149,35 @@ def test_overrides_that_change_nothing_are_not_shown() -> None:
         "engine.version=0.33.0",
     )
     assert all(changes_something(own, change) for change in other)
+
+
+def _named(*names: str) -> list[dict[str, Any]]:
+    return [{"name": name, "with_best_drafter": False} for name in names]
+
+
+def test_names_that_begin_alike_are_told_apart_and_all_fit() -> None:
+    head = "lmsys/SGLang-EAGLE3-Llama-3.1-8B-Instruct-SpecForge"
+    names = short_names(_named(head, f"{head}, tree with topk 3", f"{head}, tree with topk 4", "n-gram"))
+    assert len(set(names)) == 4
+    assert max(map(len, names)) <= 38
+    assert names[1].endswith("tree with topk 3")
+    assert short_names(_named(head, "n-gram"))[0] == f"{head[:37]}…"
+
+
+def test_overrides_are_quoted_for_a_shell_and_never_broken(run: Run, tmp_path: Path) -> None:
+    case = tmp_path / "case.toml"
+    case.write_text(
+        '[model]\nconfig = "llama-3.1-8b-bf16"\n[hardware]\ngpu = "h100-sxm"\n[engine]\nname = "sglang"\n'
+        "[workload]\nconcurrency = [1]\n"
+    )
+    text = run("options", case, "--draws", 100).stdout
+    long = "speculation.acceptance.published=lmsys/SGLang-EAGLE3-Llama-3.1-8B-Instruct-SpecForge"
+    assert f"\n  {long}\n" in text
+    own = tmp_path / "own.toml"
+    own.write_text(
+        '[model]\nconfig = "glm-4.7-fp8"\n[hardware]\ngpu = "h200"\nnum_gpus = 4\n[engine]\ntensor_parallel_size = 4\n'
+        "[workload]\nconcurrency = [1]\n"
+    )
+    assert "'speculation.acceptance.published=glm-4.7 MTP layer'" in " ".join(
+        run("options", own, "--draws", 100).stdout.split()
+    )

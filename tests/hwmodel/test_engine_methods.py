@@ -145,3 +145,15 @@ def test_check_raises_nothing(
         assert finding.severity in {"error", "warning", "info"}
         assert finding.code == finding.code.lower().replace("_", "-")
         assert "\n" not in finding.text
+
+
+def test_drafts_over_pipeline_stages_are_refused_or_not_known_to_start() -> None:
+    def severities(engine: str, version: str, stages: int) -> set[str]:
+        found = check_method(engine, parse_version(version), "eagle3", 3, pipeline_parallel_size=stages)
+        return {finding.severity for finding in found if finding.code == "speculation-with-pipeline"}
+
+    assert severities("sglang", "0.5.23", 2) == {"error"}
+    assert severities("vllm", "0.15.0", 2) == {"error"}
+    assert severities("vllm", "0.29.0", 4) == {"warning"}
+    assert severities("vllm", "0.15.0", 1) == set()
+    assert check_method("sglang", parse_version("0.5.23"), "eagle3", 0, pipeline_parallel_size=2) == ()

@@ -166,3 +166,17 @@ def test_what_does_not_fit_is_said_first() -> None:
     said = experiments(deployment, num_draws=100).to_dict()["recommendation"]
     assert said.startswith("It does not fit as it stands: ")
     assert adaptive(deployment, num_draws=100).to_dict()["recommendation"].startswith("It does not fit as it stands: ")
+
+
+def test_a_longer_context_is_asked_for_only_where_it_fits_the_cache():
+    tables = {
+        "model": {"config": "qwen3-8b-bf16"}, "hardware": {"gpu": "rtx-4090", "num_gpus": 1},
+        "engine": {"max_model_len": 32768}, "speculation": {"method": "ngram"},
+        "workload": {"concurrency": [1, 4], "input_tokens": 4000, "output_tokens": 1000},
+    }  # fmt: skip
+    names = [e.measurement.name for e in experiments(load_deployment(tables), num_draws=100).experiments]
+    assert "longer context" not in names, "18,000 tokens do not fit beside 16 GB of weights in 24 GB"
+    roomy = {**tables, "hardware": {"gpu": "h100-sxm", "num_gpus": 1}}
+    assert "longer context" in [
+        e.measurement.name for e in experiments(load_deployment(roomy), num_draws=100).experiments
+    ]

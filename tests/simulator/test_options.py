@@ -227,10 +227,11 @@ def test_one_gpu_has_no_communication_and_no_layout_to_change():
 
 
 def test_layouts_use_all_gpus_and_experts_only_where_there_are_any():
-    layouts = list(machine._all_layouts(8, has_experts=False))
+    layouts = list(machine._all_layouts(8, load_model("llama-3.1-8b-bf16"), False))
     assert all(tensor * pipeline * data == 8 for tensor, pipeline, data, _, _ in layouts)
     assert not any(experts for _, _, _, experts, _ in layouts)
-    assert any(experts for _, _, _, experts, _ in machine._all_layouts(8, has_experts=True))
+    with_experts = machine._all_layouts(8, load_model("mixtral-8x7b-bf16"), False)
+    assert any(experts for _, _, _, experts, _ in with_experts)
 
 
 def test_other_machines_have_no_more_gpus_than_now_unless_it_takes_more():

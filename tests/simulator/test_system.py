@@ -10,7 +10,7 @@ from hwmodel.errors import InputError
 from hwmodel.models import load_model
 from hwmodel.step import allreduce_time_s
 from simulator.deployment import load_deployment
-from simulator.system import System, attention_kind, build_system, kv_element_bytes
+from simulator.system import System, attention_kind, build_system, kv_element_bytes, max_decode_context
 
 DATA = Path(__file__).parent.parent / "data"
 BOX: dict[str, Any] = {
@@ -250,3 +250,14 @@ def test_replicas_and_stages_share_the_offered_load() -> None:
 def test_context_is_the_prompt_and_half_of_the_output() -> None:
     tables = {**ON_ONE, "workload": {"input_tokens": 1000, "output_tokens": 400}}
     assert resolve(tables).context_tokens == 1200.0
+
+
+def test_a_context_is_shared_by_at_most_the_ranks_that_hold_the_same_heads() -> None:
+    # Qwen3-30B-A3B has 4 key-value heads: TP 8 holds each twice. An MLA latent is held by every rank.
+    shape = load_model("qwen3-30b-a3b-bf16")
+    assert [max_decode_context(shape, tensor) for tensor in (1, 4, 8, 16)] == [1, 1, 2, 4]
+    assert max_decode_context(load_model("kimi-k2.5-int4"), 8) == 8
+    resolve(BOX, "engine.decode_context_parallel_size=2")
+    assert refusal(BOX, "engine.decode_context_parallel_size=4") == (
+        "engine.decode_context_parallel_size: got 4, but qwen3-30b-a3b-bf16 has 4 key-value heads: TP 8 allows 1 to 2"
+    )

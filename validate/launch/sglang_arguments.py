@@ -205,7 +205,7 @@ def sglang_speculation(
     if options.get("speculative-adaptive"):
         config["adaptive"] = True
         _adaptive(algorithm, config, findings)
-    _supported(config, version, findings)
+    _supported(config, version, findings, settings.pipeline_parallel_size or 1)
     _limits(config, options, settings, findings)
     return config
 
@@ -216,11 +216,12 @@ def _adaptive(algorithm: str, config: dict[str, Any], findings: list[Finding]) -
         findings.append(Finding(ERROR, "adaptive-not-supported", text, "--speculative-eagle-topk 1"))
 
 
-def _supported(config: dict[str, Any], version: Version, findings: list[Finding]) -> None:
+def _supported(config: dict[str, Any], version: Version, findings: list[Finding], stages: int) -> None:
     """What the version says to the algorithm, from the facts of `hwmodel.engine`."""
     length = config.get("num_speculative_tokens")
     if config["method"] in method_names():
-        facts = check_method(SGLANG, version, config["method"], length if isinstance(length, int) else 1)
+        count = length if isinstance(length, int) else 1
+        facts = check_method(SGLANG, version, config["method"], count, pipeline_parallel_size=stages)
         findings += [Finding(fact.severity, fact.code, fact.text) for fact in facts]
 
 

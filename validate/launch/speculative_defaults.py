@@ -257,7 +257,8 @@ def _supported(case: Case, config: dict[str, Any], method: str) -> None:
     asked = "p_eagle" if method == "eagle3" and config.get("parallel_drafting") is True else method
     length = config.get("num_speculative_tokens")
     count = length if isinstance(length, int) else 1
-    for fact in check_method("vllm", case.version, asked, count, n_predict=case.model.num_mtp_layers or None):
+    stages, layers = case.settings.pipeline_parallel_size or 1, case.model.num_mtp_layers or None
+    for fact in check_method("vllm", case.version, asked, count, n_predict=layers, pipeline_parallel_size=stages):
         if fact.code == "falls-back-to-v0" and case.settings.model_runner == "v1":
             continue
         severity = INFO if fact.code == "needs-package" else fact.severity
