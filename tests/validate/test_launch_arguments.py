@@ -111,7 +111,7 @@ def test_the_model_is_the_first_positional_of_the_serve_command_only() -> None:
 def test_flag_and_value_in_one_item_are_not_recognised() -> None:
     arguments = parsed("m", f"--speculative-config {JSON}")
     assert codes(arguments) == ["flag-and-value-in-one-item"]
-    assert arguments.findings[0].fix == f"--speculative-config={JSON}"
+    assert arguments.findings[0].fix == f"--speculative-config='{JSON}'"
 
 
 def test_an_option_with_a_leading_blank_is_no_option() -> None:

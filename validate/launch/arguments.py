@@ -13,7 +13,7 @@ from typing import Any
 
 from hwmodel.engine.versions import Version, format_version
 from validate.launch.findings import ERROR, INFO, SHELL, UNREAD, WARNING, Finding, Place
-from validate.launch.json_value import corrected, is_unresolved, read_value
+from validate.launch.json_value import corrected, is_unresolved, one_word, read_value
 from validate.launch.systemd_words import excerpt
 from validate.launch.vllm_options import (
     DOTTED_FIRST,
@@ -276,7 +276,7 @@ def _report_unknown(option: str, name: str, arguments: Arguments) -> None:
         )
         arguments.findings.append(Finding(WARNING, "unknown-option", text, "--" + near[0]))
     else:
-        arguments.findings.append(Finding(INFO, UNREAD, f"{option} is not known here and is passed over"))
+        arguments.findings.append(Finding(INFO, UNREAD, f"not known here and passed over: {option}"))
 
 
 def _option(words: list[str], position: int, version: Version, arguments: Arguments) -> tuple[str, int]:
@@ -341,7 +341,7 @@ def _positional(word: str, previous: str, arguments: Arguments, *, is_serve: boo
     flag = re.match(r"(--?[\w.\-]+)[ \t]+(\S.*)", word, re.DOTALL)
     if flag:
         text = f"option and value stand in one item, {excerpt(word)!r}: vLLM stops with 'unrecognized arguments'"
-        arguments.findings.append(Finding(ERROR, "flag-and-value-in-one-item", text, f"{flag[1]}={flag[2]}"))
+        arguments.findings.append(Finding(ERROR, "flag-and-value-in-one-item", text, one_word(arguments.place, flag[1], flag[2])))
     elif word.lstrip().startswith("--"):
         text = (
             f"the item {word!r} starts with a blank, so it is no option (a trailing "

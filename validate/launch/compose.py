@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from validate.launch.compose_merge import Service, included_files, parsed, variables_of, whole_services
 from validate.launch.compose_words import interpolate, split_command
 from validate.launch.containers import container_launches, item_text, not_a_text
 from validate.launch.dotenv import read_dotenv
@@ -13,28 +14,32 @@ from validate.launch.redaction import is_secret_variable
 from validate.launch.systemd_words import excerpt
 
 
-def read_compose(content: Mapping[str, Any], folder: Path | None = None) -> list[Launch]:
+def read_compose(content: Mapping[str, Any], path: Path | None = None, depth: int = 0) -> list[Launch]:
     """The engine launches of a parsed compose file, one or more per service; `.env` beside it feeds interpolation."""
-    services = content.get("services")
+    folder = path.parent if path else None
     variables = read_dotenv(read_beside(".env", folder) or "") if folder else {}
     launches: list[Launch] = []
-    for name, service in services.items() if isinstance(services, dict) else ():
-        if isinstance(service, dict):
-            launches += _Service(str(name), service, variables, folder).launches()
+    for name, service in whole_services(content, path).items():
+        launches += _Service(name, service, variables, folder).launches()
+    for file in included_files(content) if folder and depth < _MAX_INCLUDES else ():
+        text = read_beside(file, folder)
+        launches += read_compose(parsed(text), folder / file, depth + 1) if text is not None else []
     return launches
+
+
+_MAX_INCLUDES = 4  # files that include files
 
 
 class _Service:
     """One service while it is read: collects findings."""
 
-    def __init__(
-        self, name: str, content: Mapping[str, Any], variables: Mapping[str, str], folder: Path | None
-    ) -> None:
+    def __init__(self, name: str, service: Service, variables: Mapping[str, str], folder: Path | None) -> None:
         self.name = name
-        self.content = content
+        self.content = service.content
+        self.notes = tuple(service.notes)
         self.variables = variables
         self.folder = folder
-        self.findings: list[Finding] = []
+        self.findings = list(service.findings)
         self.unset: list[str] = []
 
     def launches(self) -> list[Launch]:
@@ -50,6 +55,7 @@ class _Service:
             folder=self.folder,
             in_text=isinstance(self.content.get("command"), str),
             findings=(*self.findings, *(_unset(name) for name in dict.fromkeys(self.unset))),
+            notes=self.notes,
         )
         return container_launches(launch, entrypoint, command)
 
@@ -84,17 +90,8 @@ class _Service:
             path = file.get("path") if isinstance(file, dict) else file
             text = read_beside(path, self.folder) if isinstance(path, str) else None
             variables |= read_dotenv(text) if text is not None else {}
-        given = self.content.get("environment") or {}
-        if isinstance(given, dict):
-            pairs = [(key, value) for key, value in given.items() if value is not None]
-        else:
-            pairs = [
-                (key, value)
-                for item in given
-                if isinstance(item, str)
-                for key, equals, value in [item.partition("=")]
-                if equals
-            ]
+        given = variables_of(self.content.get("environment"))
+        pairs = [(key, value) for key, value in given.items() if value is not None]
         return variables | {key: self._text(str(value)) for key, value in pairs}
 
 

@@ -281,7 +281,29 @@ def corrected(place: Place, content: dict[str, Any]) -> str:
 
 
 def _yaml_item(value: str) -> str:
-    return "- '--speculative-config=" + value.replace("'", "''") + "'"
+    return "- " + _yaml_text(f"--speculative-config={value}")
+
+
+def _yaml_text(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def one_word(place: Place, option: str, value: str) -> str:
+    """An option and its value as the one item or word of that place that argparse takes: `--x=value`."""
+    word = f"{option}={_unquoted(value)}"
+    if place.kind in ("compose", "kubernetes") and not place.in_text:
+        return "- " + _yaml_text(word.replace("$", "$$") if place.kind == "compose" else word)
+    if place.kind in ("dockerfile", "nix"):
+        return json.dumps(word)
+    if place.kind == "systemd" and not place.in_text:
+        return f"'{_for_systemd(word, quotes=chr(39))}'"
+    return f"{option}={shlex.quote(_unquoted(value))}"
+
+
+def _unquoted(value: str) -> str:
+    """The value without the quotes around it, which a list item would pass on."""
+    text = value.strip()
+    return text[1:-1] if len(text) > 1 and text[0] == text[-1] and text[0] in "'\"" else text
 
 
 def _for_systemd(text: str, quotes: str = "'\"") -> str:
