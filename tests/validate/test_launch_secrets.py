@@ -45,6 +45,11 @@ def outcome(text: str) -> str:
         f"vllm serve m --download-dir 'https://x/m?sas=1&X-Amz-Signature={SECRET}' --served-model-name {SECRET}",
         f"[Service]\nEnvironment=VLLM_API_KEY_2={SECRET}\nExecStart=/bin/vllm serve $VLLM_API_KEY_2\n",
         f"vllm serve https://user:{SECRET}@host/m",
+        f"vllm serve https://user:p@{SECRET}@host/m",
+        f"vllm serve https://{SECRET}@host/m --download-dir s3://x:y,{SECRET}@host/m",
+        f"""vllm serve m --hf-overrides '{{"auth":"{SECRET}","db_pass":"{SECRET}","my_pat":"{SECRET}"}}' """,
+        f"export MY_CREDS={SECRET}\nvllm serve m --served-model-name $MY_CREDS",
+        f"python -m sglang.launch_server --model-path m --admin-api-key {SECRET}",
         f"vllm serve m --api-key {SECRET} stray-{SECRET}",
     ],
 )
@@ -54,7 +59,16 @@ def test_no_credential_leaves_in_any_report(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "shape", ["hf_abcdefghijklmnop", "sk-abcdefghijklmnop", "nvapi-abcdefghijklmn", "ghp_abcdefghijklmnop"]
+    "shape",
+    [
+        "hf_abcdefghijklmnop",
+        "sk-abcdefghijklmnop",
+        "nvapi-abcdefghijklmn",
+        "ghp_abcdefghijklmnop",
+        "gsk_abcdefghijklmnop",
+        "ASIAABCDEFGHIJKLMNOP",
+        "AIza" + "b" * 35,
+    ],
 )
 def test_well_known_shapes_are_hidden_anywhere(shape: str) -> None:
     assert redact_text(f"x {shape} y") == "x *** y"
@@ -79,6 +93,13 @@ def test_options_about_tokens_are_no_secrets(option: str) -> None:
 @pytest.mark.parametrize("name", ["routing-key: 5", "key: value", "num_speculative_tokens: 5", "max_new_tokens=5"])
 def test_keys_that_are_no_credentials_stay(name: str) -> None:
     assert redact_text(name) == name
+
+
+@pytest.mark.parametrize(
+    "image", ["docker://busybox@sha256:0123", "vllm/vllm-openai@sha256:0123", "http://host:80/a@b"]
+)
+def test_an_at_sign_that_ends_no_user_stays(image: str) -> None:
+    assert redact_text(image) == image
 
 
 def test_positions_in_the_argument_list_are_kept() -> None:

@@ -341,7 +341,9 @@ def _positional(word: str, previous: str, arguments: Arguments, *, is_serve: boo
     flag = re.match(r"(--?[\w.\-]+)[ \t]+(\S.*)", word, re.DOTALL)
     if flag:
         text = f"option and value stand in one item, {excerpt(word)!r}: vLLM stops with 'unrecognized arguments'"
-        arguments.findings.append(Finding(ERROR, "flag-and-value-in-one-item", text, one_word(arguments.place, flag[1], flag[2])))
+        arguments.findings.append(
+            Finding(ERROR, "flag-and-value-in-one-item", text, one_word(arguments.place, flag[1], flag[2]))
+        )
     elif word.lstrip().startswith("--"):
         text = (
             f"the item {word!r} starts with a blank, so it is no option (a trailing "

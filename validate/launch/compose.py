@@ -21,9 +21,10 @@ def read_compose(content: Mapping[str, Any], path: Path | None = None, depth: in
     launches: list[Launch] = []
     for name, service in whole_services(content, path).items():
         launches += _Service(name, service, variables, folder).launches()
-    for file in included_files(content) if folder and depth < _MAX_INCLUDES else ():
-        text = read_beside(file, folder)
-        launches += read_compose(parsed(text), folder / file, depth + 1) if text is not None else []
+    if folder is not None and depth < _MAX_INCLUDES:
+        for file in included_files(content):
+            text = read_beside(file, folder)
+            launches += read_compose(parsed(text), folder / file, depth + 1) if text is not None else []
     return launches
 
 

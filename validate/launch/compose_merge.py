@@ -1,7 +1,7 @@
 """What a compose file takes from other files: `extends`, `include`, and the override file that compose adds itself.
 
-Source: compose specification, "Merge", "extends" and "include"; `docker compose` reads an override file beside a file of
-a default name.
+Source: compose specification, "Merge", "extends" and "include"; `docker compose` reads an override file beside a file
+of a default name.
 """
 
 from collections.abc import Mapping

@@ -3,6 +3,7 @@
 Sources: apptainer-run(1), "run a docker image": the image's ENTRYPOINT takes the words after it; kubectl run --help.
 """
 
+import itertools
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -57,7 +58,7 @@ def image_reference(word: str) -> str:
 def _read_apptainer(argv: Sequence[str], environment: dict[str, str], folder: Path | None) -> Container:
     position = _image_position(argv) or 0
     container = Container(image=image_reference(argv[position]), environment=dict(environment))
-    for word, following in zip(argv[:position], argv[1 : position + 1], strict=True):
+    for word, following in itertools.pairwise(argv[: position + 1]):
         option, equals, attached = word.partition("=")
         value = attached if equals else following
         if option == "--env":

@@ -210,7 +210,11 @@ def _version_before(text: str, launch: Launch) -> str | None:
 def _may_start(words: Sequence[str]) -> bool:
     base = words[0].rsplit("/", 1)[-1]
     return bool(
-        engine_call(words) or base in _SHELLS or base in _WRAPPERS or _is_script_file(words[0]) or starts_container(words)
+        engine_call(words)
+        or base in _SHELLS
+        or base in _WRAPPERS
+        or _is_script_file(words[0])
+        or starts_container(words)
     )
 
 
