@@ -6,11 +6,20 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from validate.launch.findings import MalformedSourceError
-from validate.launch.shell_expand import Scope, document_text, expand_text, expand_word, printed
+from validate.launch.shell_expand import (
+    Scope,
+    arithmetic,
+    document_text,
+    expand_text,
+    expand_word,
+    index_text,
+    printed,
+)
 from validate.launch.shell_flow import Branches, after_keywords, group_body, loop_body, loop_items, plain_text, test
 from validate.launch.shell_words import ARRAY, MAX_DEPTH, TEXT, Command, Lexer, Part, Word
 
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\[[^\]]*\])?(\+?)=(.*)", re.DOTALL)
+_KEY_AND_VALUE = re.compile(r"\[([^\]]+)\]=(.*)", re.DOTALL)
 _PLAIN_SHELL = re.compile(r"#!\s*(?:\S*/)?(?:env\s+(?:-\S+\s+)*)?(?:\S*/)?(?:sh|dash|ash)(?:\s|$)")
 _DECLARATIONS = frozenset(("export", "declare", "typeset", "local", "readonly"))
 _MAX_ITEMS = 10_000
@@ -207,8 +216,10 @@ def _assignment(word: Word) -> re.Match[str] | None:
 
 def _assign(match: re.Match[str], word: Word, lasting: Scope | None, local: dict[str, str], scope: Scope) -> None:
     """NAME=value, NAME+=value, NAME=(...), NAME+=(...); before a command it holds for that command alone."""
-    name, _, plus, start = match.groups()
+    name, index, plus, start = match.groups()
     array = next((part for part in word if part.kind == ARRAY), None)
+    if array is not None and _assign_map(name, array, scope):
+        return
     if array is not None:
         items = [field for item in array.words for field in expand_word(item, scope)]
         before = (scope.items(name) or []) if plus else []
@@ -218,7 +229,9 @@ def _assign(match: re.Match[str], word: Word, lasting: Scope | None, local: dict
         scope.variables.pop(name, None)
         return
     value = expand_text((Part(TEXT, start), *word[1:]), scope)
-    if lasting is None:
+    if index is not None:
+        _assign_item(name, index[1:-1], value, scope)
+    elif lasting is None:
         local[name] = value
     elif plus and name in lasting.arrays:
         lasting.arrays[name][:1] = [lasting.arrays[name][0] + value] if lasting.arrays[name] else [value]
@@ -227,7 +240,36 @@ def _assign(match: re.Match[str], word: Word, lasting: Scope | None, local: dict
         lasting.arrays.pop(name, None)
 
 
+def _assign_map(name: str, array: Part, scope: Scope) -> bool:
+    """`NAME=([key]=value ...)`; whether the array was written like that."""
+    fields = [field for item in array.words for field in expand_word(item, scope)]
+    pairs = [_KEY_AND_VALUE.fullmatch(text) for text in fields]
+    if not pairs and name in scope.maps:
+        scope.maps[name] = {}
+        return True
+    if not pairs or not all(pairs):
+        return False
+    scope.maps[name] = {match[1].strip("\"'"): match[2] for match in pairs if match}
+    return True
+
+
+def _assign_item(name: str, index: str, value: str, scope: Scope) -> None:
+    """`NAME[key]=value`, and `NAME[0]=value` of an array that is no map."""
+    number = None if name in scope.maps else arithmetic(index, scope)
+    if number is None:
+        scope.maps.setdefault(name, {})[index_text(index, scope)] = value
+        return
+    items = scope.arrays.setdefault(name, [])
+    if 0 <= number < _MAX_ITEMS:
+        items.extend([""] * (number + 1 - len(items)))
+        items[number] = value
+
+
 def _declare(words: list[Word], scope: Scope) -> None:
+    if any(re.fullmatch(r"-[a-zA-Z]*A[a-zA-Z]*", plain_text(word)) for word in words):
+        for name in (plain_text(word) for word in words):
+            if re.fullmatch(r"[A-Za-z_]\w*", name):
+                scope.maps.setdefault(name, {})
     for word in words:
         match = _assignment(word)
         if match:
@@ -241,6 +283,9 @@ def _builtin(argv: list[str], command: Command, scope: Scope) -> bool:
         for name in argv[1:]:
             scope.variables.pop(name, None)
             scope.arrays.pop(name, None)
+            scope.maps.pop(name, None)
+    elif program == "printf" and argv[1:2] == ["-v"] and len(argv) > 3:
+        scope.variables[argv[2]] = printed(["printf", *argv[3:]], command, scope) or ""
     elif program == "set":
         if "--" in argv:
             scope.arrays["@"] = argv[argv.index("--") + 1 :]

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from validate.launch.files import read_beside
 from validate.launch.findings import MalformedSourceError
+from validate.launch.json_value import references
 from validate.launch.shell_words import ARITHMETIC, ARRAY, COMMAND, TEXT, VARIABLE, Command, Lexer, Part, Word
 
 _PARAMETER = re.compile(
@@ -24,7 +25,10 @@ _ARITHMETIC_OPERATORS: dict[type[ast.operator], Callable[[int, int], int]] = {
     ast.FloorDiv: operator.floordiv,
     ast.Div: operator.floordiv,
     ast.Mod: operator.mod,
+    ast.LShift: operator.lshift,
+    ast.RShift: operator.rshift,
 }
+_LARGEST_SHIFT = 63
 _LARGEST_INTEGER = 2**63 - 1  # a shell's arithmetic is 64 bit
 _MAX_COMMANDS = 20_000
 _MAX_BRACES = 40  # {a,b} groups in one word; JSON that lost its quotes has a handful
@@ -42,6 +46,7 @@ class Scope:
 
     variables: dict[str, str] = field(default_factory=dict)
     arrays: dict[str, list[str]] = field(default_factory=dict)
+    maps: dict[str, dict[str, str]] = field(default_factory=dict)  # arrays with texts as keys, `declare -A`
     folder: Path | None = None
     braces: bool = True  # bash expands {a,b}; a plain sh does not
     unresolved: set[str] = field(default_factory=set)
@@ -69,6 +74,8 @@ class Scope:
 
     def items(self, name: str) -> list[str] | None:
         """The array of that name, a scalar as one item, or None when unset."""
+        if name in self.maps:
+            return list(self.maps[name].values())
         if name in self.arrays:
             return self.arrays[name]
         if name.isdigit() and name != "0" and "@" in self.arrays:
@@ -103,7 +110,7 @@ def _fields(word: Word, scope: Scope) -> list[str]:
             if not splits:
                 current = (current or "") + text
                 continue
-            pieces = re.split(r"[ \t\n]+", text)
+            pieces = _split(text)
             for number, piece in enumerate(pieces):
                 if number:
                     fields += [current] if current is not None else []
@@ -112,6 +119,18 @@ def _fields(word: Word, scope: Scope) -> list[str]:
                     current = (current or "") + piece
         fields += [current] if current is not None else []
     return fields
+
+
+def _split(text: str) -> list[str]:
+    """The text split at blanks, but not inside a `$(...)` or `${...}` that nobody here can resolve."""
+    pieces, position = [""], 0
+    for start, end in [*references(text), (len(text), len(text))]:
+        first, *others = re.split(r"[ \t\n]+", text[position:start])
+        pieces[-1] += first
+        pieces += others
+        pieces[-1] += text[start:end]
+        position = end
+    return pieces
 
 
 def _runs(word: Word, scope: Scope) -> list[list[Piece]]:
@@ -139,7 +158,9 @@ def _plain(part: Part, scope: Scope) -> Piece:
             return f"$({part.text.strip()})", False
         return output.rstrip("\n"), not part.quoted
     if part.kind == ARITHMETIC:
-        value = _arithmetic(part.text, scope)
+        value = arithmetic(part.text, scope)
+        if value is None:
+            scope.unresolved.add(f"$(({part.text}))")
         return (f"$(({part.text}))", False) if value is None else (str(value), False)
     if part.kind == ARRAY:
         return " ".join(field for word in part.words for field in expand_word(word, scope)), False
@@ -161,7 +182,7 @@ def _variable(part: Part, scope: Scope) -> list[list[Piece]]:
     if match["length"]:
         length = len(items_or_none or []) if index in _ALL_ITEMS else len((items_or_none or [""])[0])
         return [[(str(length), not part.quoted)]]
-    value = _indexed(items_or_none, index)
+    value = _indexed(name, index, scope)
     default = _DEFAULTS.fullmatch(rest)
     if default:
         return [_with_default(default, value, part, scope)]
@@ -178,12 +199,21 @@ def _array_items(part: Part, items: list[str] | None, index: str) -> list[str]:
     return list(items)
 
 
-def _indexed(items: list[str] | None, index: str) -> str | None:
+def _indexed(name: str, index: str, scope: Scope) -> str | None:
+    """The item of an array, or the value itself where no index is given; None where it is not set."""
+    if name in scope.maps:
+        return scope.maps[name].get(index_text(index, scope))
+    items = scope.items(name)
     if not items:
         return None if items is None else ""
-    if not index:
-        return items[0]
-    return items[int(index)] if index.isdigit() and int(index) < len(items) else None
+    number = arithmetic(index, scope) if index else 0
+    return items[number] if number is not None and -len(items) <= number < len(items) else None
+
+
+def index_text(index: str, scope: Scope) -> str:
+    """The key that stands between the brackets of `M[...]`, expanded."""
+    inner = scope.deeper()
+    return expand_text(Lexer(index, inner.depth).word(), inner)
 
 
 def _with_default(default: re.Match[str], value: str | None, part: Part, scope: Scope) -> list[Piece]:
@@ -277,7 +307,7 @@ def _printf(form: str, arguments: list[str]) -> str | None:
     return "".join(output)
 
 
-def _arithmetic(text: str, scope: Scope) -> int | None:
+def arithmetic(text: str, scope: Scope) -> int | None:
     """The value of an integer expression of names and + - * / %, or None for anything else."""
     plain = re.sub(r"\$\{?(\w+)\}?", r"\1", text).strip()
     try:
@@ -292,7 +322,10 @@ def _evaluate(node: ast.expr, scope: Scope) -> int:
     if isinstance(node, ast.Name):
         return int(scope.variables.get(node.id, "unset"))
     if isinstance(node, ast.BinOp) and type(node.op) in _ARITHMETIC_OPERATORS:
-        value = _ARITHMETIC_OPERATORS[type(node.op)](_evaluate(node.left, scope), _evaluate(node.right, scope))
+        left, right = _evaluate(node.left, scope), _evaluate(node.right, scope)
+        if isinstance(node.op, ast.LShift | ast.RShift) and not 0 <= right <= _LARGEST_SHIFT:
+            raise ValueError("no shift of 64 bit")
+        value = _ARITHMETIC_OPERATORS[type(node.op)](left, right)
         if abs(value) <= _LARGEST_INTEGER:
             return value
     raise ValueError("no integer arithmetic")
