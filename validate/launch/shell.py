@@ -15,7 +15,16 @@ from validate.launch.shell_expand import (
     index_text,
     printed,
 )
-from validate.launch.shell_flow import Branches, after_keywords, group_body, loop_body, loop_items, plain_text, test
+from validate.launch.shell_flow import (
+    Branches,
+    after_keywords,
+    goes_round,
+    group_body,
+    loop_body,
+    loop_items,
+    plain_text,
+    test,
+)
 from validate.launch.shell_words import ARRAY, MAX_DEPTH, TEXT, Command, Lexer, Part, Word
 
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\[[^\]]*\])?(\+?)=(.*)", re.DOTALL)
@@ -25,6 +34,7 @@ _DECLARATIONS = frozenset(("export", "declare", "typeset", "local", "readonly"))
 _MAX_ITEMS = 10_000
 _MAX_ROUNDS = 50  # of a loop; a script that starts more engines than that is not met
 _MAX_FILES = 100
+_SHIFT_DIGITS = 6
 _MAX_FILE_CHARACTERS = 1_000_000  # as large as a launch text may be
 
 
@@ -43,15 +53,21 @@ class Invocation:
 
 
 def script_invocations(
-    text: str, environment: Mapping[str, str], folder: Path | None = None, files: Mapping[str, str] | None = None
+    text: str,
+    environment: Mapping[str, str],
+    folder: Path | None = None,
+    files: Mapping[str, str] | None = None,
+    arguments: Sequence[str] | None = None,
 ) -> list[Invocation]:
     """The commands of a script in order, expanded by what the script itself sets on top of the given environment.
 
-    `files` are texts that stand for files of that name.
+    `files` are texts that stand for files of that name; `arguments` are the script's own, None where nothing tells them.
     """
     first = text.split("\n", 1)[0]
     plain_sh = _PLAIN_SHELL.match(first) is not None
     scope = Scope(dict(environment), folder=folder, braces=not plain_sh, files=dict(files or {}))
+    if arguments is not None:
+        scope.arrays["@"] = list(arguments)
     found = list(_walk(text, scope))
     for name in [name for name in scope.functions if name not in scope.called]:
         found += (replace(item, conditional=True) for item in _call([name], scope))  # called from elsewhere, if at all
@@ -96,6 +112,11 @@ def _run(commands: Sequence[Command], scope: Scope) -> Iterator[Invocation]:
             if not branches.skipping:
                 yield from _loop(words, body, scope)
             continue
+        if words and plain_text(words[0]) in ("while", "until"):
+            body, position = loop_body(commands, position)
+            if not branches.skipping:
+                yield from _while(words, body, scope)
+            continue
         if not words or (branches.skipping and not branches.in_condition):
             continue
         if branches.in_condition and command.operator in ("&&", "||"):
@@ -127,6 +148,20 @@ def _loop(words: list[Word], body: list[Command], scope: Scope) -> Iterator[Invo
     for item in (items or [])[:_MAX_ROUNDS]:
         scope.variables[name] = item
         yield from _run(body, scope)
+
+
+def _while(words: list[Word], body: list[Command], scope: Scope) -> Iterator[Invocation]:
+    """`while TEST`, `until TEST`: rounds as long as the test surely holds and a round changes something; else one."""
+    ends_at = plain_text(words[0]) == "until"
+    condition = words[1:] or (list(body[0].words) if body else [])  # `while (( ... ))` reads as a command by itself
+    for _ in range(_MAX_ROUNDS):
+        verdict = goes_round(condition, scope)
+        if verdict is ends_at:
+            return
+        before = dict(scope.variables), list(scope.arrays.get("@", ()))
+        yield from _run(body, scope)
+        if verdict is None or before == (scope.variables, scope.arrays.get("@", [])):
+            return
 
 
 def _call(argv: list[str], scope: Scope) -> Iterator[Invocation]:
@@ -294,7 +329,9 @@ def _builtin(argv: list[str], command: Command, scope: Scope) -> bool:
         if text is not None:
             list(_walk(text, scope.deeper()))
     elif program == "shift":
-        scope.arrays["@"] = scope.arrays.get("@", [])[1:]
+        if "@" in scope.arrays:
+            count = int(argv[1]) if argv[1:] and argv[1].isdecimal() and len(argv[1]) < _SHIFT_DIGITS else 1
+            scope.arrays["@"] = scope.arrays["@"][count:]
     elif program == "read" and command.document is not None:
         scope.variables[argv[-1]] = document_text(command, scope).strip()
     elif program == "cd" and len(argv) == 2 and scope.folder is not None and not Path(argv[1]).is_absolute():

@@ -79,7 +79,7 @@ class Scope:
         if name in self.arrays:
             return self.arrays[name]
         if name.isdigit() and name != "0" and "@" in self.arrays:
-            return self.arrays["@"][int(name) - 1 : int(name)] or None
+            return self.arrays["@"][int(name) - 1 : int(name)] or [""]
         return [self.variables[name]] if name in self.variables else None
 
 
@@ -206,7 +206,9 @@ def _indexed(name: str, index: str, scope: Scope) -> str | None:
     items = scope.items(name)
     if not items:
         return None if items is None else ""
-    number = arithmetic(index, scope) if index else 0
+    number = 0 if not index else arithmetic(index, scope)
+    if number is None:
+        number = arithmetic(index_text(index, scope), scope)
     return items[number] if number is not None and -len(items) <= number < len(items) else None
 
 
@@ -321,6 +323,8 @@ def _evaluate(node: ast.expr, scope: Scope) -> int:
         return node.value
     if isinstance(node, ast.Name):
         return int(scope.variables.get(node.id, "unset"))
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        return -_evaluate(node.operand, scope)
     if isinstance(node, ast.BinOp) and type(node.op) in _ARITHMETIC_OPERATORS:
         left, right = _evaluate(node.left, scope), _evaluate(node.right, scope)
         if isinstance(node.op, ast.LShift | ast.RShift) and not 0 <= right <= _LARGEST_SHIFT:

@@ -67,7 +67,7 @@ def _is_script_file(program: str) -> bool:
 def _from_shell(launch: Launch, program: str, depth: int) -> list[Launch]:
     """The launches inside `bash -c TEXT` or a script file that can be read beside the source."""
     if _is_script_file(launch.argv[0]):
-        return _from_script_file(launch, launch.argv[0], depth)
+        return _from_script_file(launch, launch.argv[0], launch.argv[1:], depth)
     position = 1
     while position < len(launch.argv) and launch.argv[position][:1] in ("-", "+"):
         option = launch.argv[position]
@@ -76,13 +76,14 @@ def _from_shell(launch: Launch, program: str, depth: int) -> list[Launch]:
                 position += 1  # bash -c -e TEXT
             return _from_script_text(launch, launch.argv[position + 1], launch.argv[position + 3 :], program, depth)
         position += 2 if option in _SHELL_OPTIONS_WITH_VALUE else 1
-    return _from_script_file(launch, launch.argv[position], depth) if position < len(launch.argv) else []
+    if position >= len(launch.argv):
+        return []
+    return _from_script_file(launch, launch.argv[position], launch.argv[position + 1 :], depth)
 
 
 def _from_script_text(launch: Launch, text: str, arguments: Sequence[str], program: str, depth: int) -> list[Launch]:
     shebang = "" if program in ("bash", "zsh", "ksh") else "#!/bin/sh\n"
-    script = f"set -- {' '.join(_single_quoted(word) for word in arguments)}\n{text}" if arguments else text
-    return launches_of_script(replace(launch, argv=()), shebang + script, depth)
+    return launches_of_script(replace(launch, argv=()), shebang + text, depth, arguments or None)
 
 
 def read_named(name: str, launch: Launch) -> str | None:
@@ -91,21 +92,22 @@ def read_named(name: str, launch: Launch) -> str | None:
     return read_beside(name, launch.folder, launch.root) if written is None else written
 
 
-def _single_quoted(word: str) -> str:
-    return "'" + word.replace("'", "'\\''") + "'"
-
-
-def _from_script_file(launch: Launch, name: str, depth: int) -> list[Launch]:
+def _from_script_file(launch: Launch, name: str, arguments: Sequence[str], depth: int) -> list[Launch]:
     text = read_named(name, launch)
     if text is None or "\0" in text:
         return []
-    return launches_of_script(replace(launch, argv=()), text, depth)
+    return launches_of_script(replace(launch, argv=()), text, depth, arguments)
 
 
-def launches_of_script(launch: Launch, text: str, depth: int = 0) -> list[Launch]:
-    """The launches of a script's text; `launch` gives everything but argv. Numbered by line when there are several."""
+def launches_of_script(
+    launch: Launch, text: str, depth: int = 0, arguments: Sequence[str] | None = None
+) -> list[Launch]:
+    """The launches of a script's text; `launch` gives everything but argv. Numbered by line when there are several.
+
+    `arguments` are what the script is started with, None where nothing tells it.
+    """
     found: list[Launch] = []
-    for invocation in script_invocations(text, launch.environment, launch.folder, launch.files):
+    for invocation in script_invocations(text, launch.environment, launch.folder, launch.files, arguments):
         inner = replace(
             launch,
             argv=invocation.argv,
