@@ -67,3 +67,22 @@ def test_included_files_bring_their_services(tmp_path: Path) -> None:
     assert [launch.argv[-1] for launch in launches(path)] == ["m"]
     path.write_text("include:\n  - compose.yml\n")
     assert launches(path) == []
+
+
+def test_a_service_that_builds_its_image_starts_what_the_dockerfile_says(tmp_path: Path) -> None:
+    (tmp_path / "docker").mkdir()
+    (tmp_path / "docker" / "Dockerfile").write_text(
+        "FROM vllm/vllm-openai:v0.16.0\nENV VLLM_A=1 VLLM_B=1\n"
+        'ENTRYPOINT ["vllm", "serve", "org/m"]\nCMD ["--port", "1"]\n'
+    )
+    path = tmp_path / "compose.yml"
+    for own, words in (
+        ("", ("org/m", "--port", "1")),
+        ("    command: [--port, '2']\n", ("org/m", "--port", "2")),
+        ("    entrypoint: [vllm, serve]\n    command: [org/n]\n", ("org/n",)),
+    ):
+        path.write_text(f"services:\n  a:\n    build: docker\n    environment: [VLLM_B=2]\n{own}")
+        (launch,) = launches(path)
+        assert launch.argv[2:] == words
+        assert launch.image == "vllm/vllm-openai:v0.16.0"
+        assert dict(launch.environment) == {"VLLM_A": "1", "VLLM_B": "2"}

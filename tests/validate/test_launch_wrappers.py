@@ -115,3 +115,34 @@ def test_the_config_file_of_sglang_comes_before_the_words_of_the_command_line(tm
 def test_a_config_file_of_sglang_that_is_not_there_is_said() -> None:
     report = inspect_launch("python -m sglang.launch_server --config gone.yaml --model-path m")
     assert "config-file-unreadable" in [finding["code"] for finding in report["findings"]]
+
+
+def test_the_commands_of_a_job_file_are_lines_of_a_shell_with_its_variables() -> None:
+    head = "type: service\nname: a\nimage: vllm/vllm-openai:v0.16.0\n"
+    text = head + "env:\n  - M=org/m\ncommands:\n  - vllm serve $M -tp 2\n"
+    report = inspect_launch(text)
+    assert (report["argv"], report["version"]) == (["vllm", "serve", "org/m", "-tp", "2"], "0.16.0")
+
+
+def test_operators_that_put_the_model_in_front_of_the_arguments_are_followed() -> None:
+    kubeai = """
+apiVersion: kubeai.org/v1
+kind: Model
+metadata: {name: q}
+spec: {url: "hf://org/m", engine: VLLM, args: [--max-num-seqs=32]}
+"""
+    llmd = """
+modelArtifacts: {uri: "hf://org/m"}
+decode:
+  parallelism: {tensor: 2}
+  containers:
+  - {name: vllm, image: "ghcr.io/llm-d/llm-d-cuda:v0.4.0", modelCommand: vllmServe, args: [--max-num-seqs=32]}
+"""
+    assert inspect_launch(kubeai)["argv"] == ["vllm", "serve", "org/m", "--max-num-seqs=32"]
+    words = ["vllm", "serve", "org/m", "--tensor-parallel-size", "2", "--max-num-seqs=32"]
+    assert inspect_launch(llmd)["argv"] == words
+
+
+def test_an_expression_of_a_workflow_is_no_template_of_helm() -> None:
+    text = 'jobs:\n  a:\n    env: {T: "${{ secrets.T }}"}\n    steps:\n    - run: vllm serve org/m\n'
+    assert inspect_launch(text)["findings"] == []

@@ -7,6 +7,7 @@ from typing import Any
 from validate.launch.compose_merge import Service, included_files, parsed, variables_of, whole_services
 from validate.launch.compose_words import interpolate, split_command
 from validate.launch.containers import container_launches, item_text, not_a_text
+from validate.launch.dockerfile import Built, built_image
 from validate.launch.dotenv import read_dotenv
 from validate.launch.files import read_beside
 from validate.launch.findings import ERROR, WARNING, Finding, Launch
@@ -47,18 +48,35 @@ class _Service:
         image = self.content.get("image")
         entrypoint = self._command("entrypoint")
         command = self._command("command")
+        built = self._built()
+        if built is not None and entrypoint is None:  # an entrypoint of the service drops the image's command too
+            entrypoint, command = built.entrypoint, built.command if command is None else command
+        environment = self._environment()
         launch = Launch(
             self.name,
             "compose",
             (),
-            self._environment(),
-            image=self._text(image) if isinstance(image, str) else None,
+            environment if built is None else built.environment | environment,
+            image=built.image if built is not None else self._text(image) if isinstance(image, str) else None,
+            version=None if built is None else built.version,
             folder=self.folder,
             in_text=isinstance(self.content.get("command"), str),
             findings=(*self.findings, *(_unset(name) for name in dict.fromkeys(self.unset))),
             notes=self.notes,
         )
         return container_launches(launch, entrypoint, command)
+
+    def _built(self) -> Built | None:
+        """The image that the service builds itself, where its Dockerfile can be read."""
+        given = self.content.get("build")
+        build = given if isinstance(given, dict) else {"context": given}
+        context, inline = build.get("context", "."), build.get("dockerfile_inline")
+        if isinstance(inline, str):
+            return built_image(str(inline))
+        if not isinstance(context, str) or self.folder is None:
+            return None
+        text = read_beside(f"{self._text(context)}/{build.get('dockerfile', 'Dockerfile')}", self.folder)
+        return None if text is None else built_image(text)
 
     def _text(self, value: str) -> str:
         return interpolate(value, self.variables, self.unset)

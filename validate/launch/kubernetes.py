@@ -85,8 +85,10 @@ class _Owner:
 
     def inside(self, value: Mapping[str, Any]) -> "_Owner":
         """The owner of what stands inside the mapping."""
-        model = value.get("modelURL") or value.get("model")
-        uri = model.get("uri") if isinstance(model, dict) else model  # KServe keeps it one level further down
+        model = value.get("modelURL") or value.get("model") or value.get("modelArtifacts")
+        uri = model.get("uri") if isinstance(model, dict) else model  # KServe, llm-d: one level further down
+        url = value.get("url")  # KubeAI
+        uri = url if uri is None and isinstance(url, str) and url.startswith("hf://") else uri
         named = str(uri).removeprefix("hf://") if isinstance(uri, str) else self.model
         name = _object_name(value) or (str(value.get("name") or "") if "modelURL" in value else "") or self.name
         given = value.get("parallelism")
@@ -136,6 +138,8 @@ def _containers(value: Any, owner: _Owner, depth: int) -> Iterator[_Container]:
 
 
 def _is_container(value: Mapping[str, Any]) -> bool:
+    if "commands" in value:
+        return False  # a job file of another tool (dstack): its commands are lines of a shell
     if any(key in value for key in ("command", "args")) and not isinstance(value.get("args"), dict):
         return True
     if isinstance(value.get("extraArgs"), list):
@@ -179,6 +183,8 @@ class _Reader:
             arguments = [*([self.model] if self.model else []), *_camel_case_options(self.content), *extra]
         if not command and not arguments:
             arguments = self._from_environment(environment)
+        if self.model and not command and (self.content.get("modelCommand") == "vllmServe" or self._is_kubeai()):
+            arguments = [self.model, *_parallel_options(self.parallelism), *(arguments or [])]
         if isinstance(self.content.get("modelFormat"), dict):
             arguments = [_KSERVE_OPTIONS.sub(_kserve_option, word) for word in arguments or []]
         if command and engine_call([*command, *(arguments or [])]) is None and command[0].startswith("-"):
@@ -193,6 +199,10 @@ class _Reader:
         said = {finding.message.split(" ")[0] for finding in known}
         rest = [item for item in launch.findings if item.code != UNRESOLVED or item.message.split(" ")[0] not in said]
         return (*self.findings, *known, *rest)
+
+    def _is_kubeai(self) -> bool:
+        """KubeAI's operator starts `vllm serve` with the model of `url` and the `args` behind it."""
+        return self.content.get("engine") == "VLLM" and "url" in self.content
 
     def _from_environment(self, environment: Mapping[str, str]) -> list[str] | None:
         """KServe's own templates start `vllm serve MODEL` and append what stands in VLLM_ADDITIONAL_ARGS."""

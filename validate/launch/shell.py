@@ -61,7 +61,7 @@ def script_invocations(
 ) -> list[Invocation]:
     """The commands of a script in order, expanded by what the script itself sets on top of the given environment.
 
-    `files` are texts that stand for files of that name; `arguments` are the script's own, None where nothing tells them.
+    `files` are texts that stand for files of that name; `arguments` are the script's own, None where none are told.
     """
     first = text.split("\n", 1)[0]
     plain_sh = _PLAIN_SHELL.match(first) is not None
@@ -107,15 +107,11 @@ def _run(commands: Sequence[Command], scope: Scope) -> Iterator[Invocation]:
                 scope.functions[name] = body
             continue
         words = after_keywords(command, branches, scope)
-        if words and plain_text(words[0]) == "for":
+        loop = _LOOPS.get(plain_text(words[0])) if words else None
+        if loop is not None:
             body, position = loop_body(commands, position)
             if not branches.skipping:
-                yield from _loop(words, body, scope)
-            continue
-        if words and plain_text(words[0]) in ("while", "until"):
-            body, position = loop_body(commands, position)
-            if not branches.skipping:
-                yield from _while(words, body, scope)
+                yield from loop(words, body, scope)
             continue
         if not words or (branches.skipping and not branches.in_condition):
             continue
@@ -162,6 +158,9 @@ def _while(words: list[Word], body: list[Command], scope: Scope) -> Iterator[Inv
         yield from _run(body, scope)
         if verdict is None or before == (scope.variables, scope.arrays.get("@", [])):
             return
+
+
+_LOOPS = {"for": _loop, "while": _while, "until": _while}
 
 
 def _call(argv: list[str], scope: Scope) -> Iterator[Invocation]:
@@ -311,17 +310,27 @@ def _declare(words: list[Word], scope: Scope) -> None:
             _assign(match, word, scope, {}, scope)
 
 
-def _builtin(argv: list[str], command: Command, scope: Scope) -> bool:
-    """Apply a builtin that changes variables; whether the command was one."""
-    program = argv[0]
-    if program == "unset":
+def _sets_variables(argv: list[str], command: Command, scope: Scope) -> bool:
+    """Apply `unset`, `printf -v` or `read <<END`; whether the command was one."""
+    if argv[0] == "unset":
         for name in argv[1:]:
-            scope.variables.pop(name, None)
-            scope.arrays.pop(name, None)
-            scope.maps.pop(name, None)
-    elif program == "printf" and argv[1:2] == ["-v"] and len(argv) > 3:
+            for table in (scope.variables, scope.arrays, scope.maps):
+                table.pop(name, None)
+    elif argv[0] == "printf" and argv[1:2] == ["-v"] and len(argv) > 3:
         scope.variables[argv[2]] = printed(["printf", *argv[3:]], command, scope) or ""
-    elif program == "set":
+    elif argv[0] == "read" and command.document is not None:
+        scope.variables[argv[-1]] = document_text(command, scope).strip()
+    else:
+        return False
+    return True
+
+
+def _builtin(argv: list[str], command: Command, scope: Scope) -> bool:
+    """Apply a builtin that changes variables, arguments or the folder; whether the command was one."""
+    program = argv[0]
+    if _sets_variables(argv, command, scope):
+        return True
+    if program == "set":
         if "--" in argv:
             scope.arrays["@"] = argv[argv.index("--") + 1 :]
     elif program in ("source", ".") and len(argv) > 1:
@@ -332,8 +341,6 @@ def _builtin(argv: list[str], command: Command, scope: Scope) -> bool:
         if "@" in scope.arrays:
             count = int(argv[1]) if argv[1:] and argv[1].isdecimal() and len(argv[1]) < _SHIFT_DIGITS else 1
             scope.arrays["@"] = scope.arrays["@"][count:]
-    elif program == "read" and command.document is not None:
-        scope.variables[argv[-1]] = document_text(command, scope).strip()
     elif program == "cd" and len(argv) == 2 and scope.folder is not None and not Path(argv[1]).is_absolute():
         scope.folder = scope.folder / argv[1]
     else:

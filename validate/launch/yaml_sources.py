@@ -13,7 +13,7 @@ from validate.launch.vllm_config import is_engine_options
 from validate.launch.yaml_embedded import read_embedded
 from validate.launch.yaml_text import parse_document, split_documents
 
-_TEMPLATE = re.compile(r"\{\{-?\s*[.$A-Za-z(][^{}\n]*\}\}|\{%-?\s*\w[^{}\n]*%\}")
+_TEMPLATE = re.compile(r"(?<!\$)\{\{-?\s*[.$A-Za-z(][^{}\n]*\}\}|\{%-?\s*\w[^{}\n]*%\}")
 
 _CONFIG_NAME = "config.yaml"  # stands for the file, whatever it is called
 

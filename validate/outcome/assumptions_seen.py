@@ -47,9 +47,7 @@ def _rate_cause(cell: Scored, assumed: float, measured: float, effect: float) ->
     if not differs:
         text = f"the share of steps with a draft is as assumed: {_share(measured)}"
         return Cause("draft-rate", text, cell.concurrency, evidence, matters=False, effect=effect)
-    text = (
-        f"{_share(measured)} of the steps carried a draft, {_share(assumed)} were assumed{_band_text(band, _share)}"
-    )
+    text = f"{_share(measured)} of the steps carried a draft, {_share(assumed)} were assumed{_band_text(band, _share)}"
     return Cause("draft-rate", text + _effect_text(effect), cell.concurrency, evidence, abs(effect) > _SMALL, effect)
 
 
