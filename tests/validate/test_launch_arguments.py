@@ -363,3 +363,11 @@ def test_sglang_fills_unset_steps_by_the_models_family(
 )
 def test_sglang_mistakes_are_errors(words: str, code: str) -> None:
     assert code in sglang("--model-path", "m", *words.split())[1]
+
+
+def test_a_model_given_twice_leaves_the_positional_over() -> None:
+    arguments = parsed("a/b", "--model", "c/d")
+    assert codes(arguments) == ["unrecognized-argument"]
+    assert "a/b" in arguments.findings[0].message
+    assert arguments.options["model"] == "c/d"
+    assert codes(parsed("--model", "c/d", "--enforce-eager", "true")) == ["unrecognized-argument"]

@@ -146,3 +146,12 @@ decode:
 def test_an_expression_of_a_workflow_is_no_template_of_helm() -> None:
     text = 'jobs:\n  a:\n    env: {T: "${{ secrets.T }}"}\n    steps:\n    - run: vllm serve org/m\n'
     assert inspect_launch(text)["findings"] == []
+
+
+def test_a_model_on_the_command_line_takes_the_place_of_the_one_in_the_config_file(tmp_path: Path) -> None:
+    (tmp_path / "c.yaml").write_text("model: org/old\nmax-num-seqs: 8\n")
+    script = tmp_path / "run.sh"
+    script.write_text("vllm serve org/new --config c.yaml\n")
+    report = inspect_launch(script)
+    assert report["argv"] == ["vllm", "serve", "org/new", "--max-num-seqs", "8"]
+    assert (report["model"], report["findings"]) == ("org/new", [])

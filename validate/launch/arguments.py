@@ -71,6 +71,10 @@ def human_readable_int(text: str) -> int | None:
     return None if "." in number else int(number) * _BINARY.get(suffix, 1)
 
 
+# From here on `vllm serve` puts the value of --model in the place of the positional; another one is then left over.
+_MODEL_MOVES: Version = (0, 10, 0)
+
+
 def parse_vllm(words: Sequence[str], version: Version, *, is_serve: bool, place: Place = SHELL) -> Arguments:
     """The effective options of the words after the program; `place` is where they stand, for corrections."""
     arguments = Arguments(place=place)
@@ -90,8 +94,17 @@ def parse_vllm(words: Sequence[str], version: Version, *, is_serve: bool, place:
             _positional(word, previous, arguments, is_serve=is_serve)
             position += 1
     _repeated(count, arguments)
+    if is_serve and "model" in arguments.options and version >= _MODEL_MOVES:
+        _left_over(arguments)
     _unrecognized(arguments, is_serve=is_serve)
     return arguments
+
+
+def _left_over(arguments: Arguments) -> None:
+    """--model has taken the place of the positional: the word there is left over, unless a stray blank explains it."""
+    if not any(finding.code == "escaped-blank" for finding in arguments.findings):
+        arguments.unrecognized[:0] = arguments.positionals
+    arguments.positionals.clear()
 
 
 def _unrecognized(arguments: Arguments, *, is_serve: bool) -> None:

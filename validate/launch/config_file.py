@@ -39,7 +39,17 @@ def with_config_file(launch: Launch, call: EngineCall, version: Version | None, 
     rest = words[:position] + words[position + 2 :]
     # The model comes first for `vllm serve`; the file's words follow it, so that the command line wins.
     model = 1 if call.is_serve_command and rest[:1] and not rest[0].startswith("-") else 0
+    if model:
+        added = _without_model(added)
     return [*argv[: call.program_words], *rest[:model], *added, *rest[model:]]
+
+
+def _without_model(words: list[str]) -> list[str]:
+    """The file's words without its model, which one on the command line replaces."""
+    if "--model" not in words:
+        return words
+    position = words.index("--model")
+    return words[:position] + words[position + 2 :]
 
 
 def _attached(words: list[str], engine: str) -> list[Finding]:

@@ -82,7 +82,8 @@ def vllm_settings(arguments: Arguments, environment: Mapping[str, str], version:
     settings = Settings(findings=[])
     found = settings.findings
     model = options.get("model")
-    settings.model = model if isinstance(model, str) else (arguments.positionals[0] if arguments.positionals else None)
+    given = model if isinstance(model, str) else None
+    settings.model = arguments.positionals[0] if arguments.positionals else given  # the positional wins
     settings.tensor_parallel_size = integer("tensor-parallel-size", options.get("tensor-parallel-size"), found)
     settings.pipeline_parallel_size = integer("pipeline-parallel-size", options.get("pipeline-parallel-size"), found)
     settings.data_parallel_size = integer("data-parallel-size", options.get("data-parallel-size"), found)
