@@ -3,7 +3,11 @@
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from validate.launch.inspection import inspect_launch
+from validate.launch.shell_parameters import changed_text
 from validate.launch.sources import find_launches
 
 LOOP = """#!/bin/bash
@@ -98,3 +102,34 @@ def test_arithmetic_shifts_and_what_is_not_known_stays_one_word() -> None:
         "m", "-tp", "$(( G / 2 ))", "--x", "$(nvidia-smi -L | wc -l)",
     )  # fmt: skip
     assert only("vllm serve m -tp $(( 1 << 5000000 ))") == ("m", "-tp", "$(( 1 << 5000000 ))")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("D=0,1\nIFS=',' read -r -a A <<< \"${X:-$D}\"\nvllm serve m -tp ${#A[@]} ${A[1]}", ("m", "-tp", "2", "1")),
+        ("read -r M T <<< 'org/m 4 more'\nvllm serve $M -tp $T", ("org/m", "-tp", "4", "more")),
+        ("f() { vllm serve \"$1\" \"${@:3}\"; }\nf m x --port 1", ("m", "--port", "1")),
+        ("A=(m a b c)\nvllm serve ${A[0]} \"${A[@]:2}\"", ("m", "b", "c")),
+        ("M=/d/org/m-8b.gguf\nN=${M##*/}\nvllm serve $M --served-model-name ${N%.*}",
+         ("/d/org/m-8b.gguf", "--served-model-name", "m-8b")),
+        ("M=org/m\nvllm serve $M --x ${M//\\//_} ${M^^} ${M:0:3} ${M/org/o}",
+         ("org/m", "--x", "org_m", "ORG/M", "org", "o/m")),
+        ("mapfile -t A < list\nvllm serve m -tp ${#A[@]}", ("m", "-tp", "${#A[@]}")),
+    ],
+)  # fmt: skip
+def test_arguments_are_cut_sliced_and_read_from_texts(text: str, words: tuple[str, ...]) -> None:
+    assert only(text) == words
+
+
+def test_json_with_escaped_quotes_in_unprotected_braces_is_put_together_again() -> None:
+    text = 'vllm serve m --speculative-config {\\"method\\":\\"ngram\\",\\"num_speculative_tokens\\":3}'
+    (finding,) = [item for item in inspect_launch(text)["findings"] if item["severity"] == "error"]
+    assert finding["code"] == "json-quotes-lost"
+    assert finding["fix"] == """--speculative-config '{"method": "ngram", "num_speculative_tokens": 3}'"""
+
+
+@given(st.text(alphabet="a/.*?[]-!#%\\", max_size=12), st.text(alphabet="a/.*?[]-!#%\\^,:0", max_size=12))
+def test_any_operator_on_any_value_ends_and_raises_nothing_else(value: str, rest: str) -> None:
+    changed = changed_text(value, rest, str)
+    assert changed is None or len(changed) <= (len(value) + 1) * (len(rest) + 1)

@@ -171,7 +171,8 @@ def _diagnosis(text: str, stray: list[str]) -> tuple[str, str]:
         (
             is_expanded(shown),
             "json-quotes-lost",
-            "the shell expanded the unquoted braces into several words and ate the quotes",
+            "the shell expanded the unquoted braces into several words"
+            + ("" if '"' in shown else " and ate the quotes"),
         ),
         (
             shown.startswith("{") and '"' not in shown and "'" in shown,
@@ -207,7 +208,7 @@ def _is_split(text: str, stray: list[str]) -> bool:
 
 def is_expanded(text: str) -> bool:
     """Whether the value is one piece, `key:value`, of a brace expression that a shell expanded."""
-    return re.fullmatch(r"[\w\-]+:[^{}\"]*", text) is not None
+    return re.fullmatch(r"[\w\-]+:[^{}\"]*|\"[\w\-]+\":[^{}]*", text) is not None
 
 
 def _parser_message(text: str) -> str:
@@ -238,7 +239,7 @@ def _meant(text: str) -> dict[str, Any] | None:
     candidate = text.strip().strip("'").translate(_SMART)
     candidate = re.sub(r"\\(.)", r"\1", candidate)
     candidate = re.sub(r"^\{\{(.*)\}\}$", r"{\1}", candidate, flags=re.DOTALL)
-    if re.fullmatch(r"[\w\-]+:\S+(?: [\w\-]+:\S+)*", candidate):
+    if re.fullmatch(r"\"?[\w\-]+\"?:\S+(?: \"?[\w\-]+\"?:\S+)*", candidate):
         candidate = "{" + ",".join(candidate.split()) + "}"
     candidate = _without_commas(_pythonic(candidate))
     for attempt in (candidate, candidate.replace("'", '"'), _quoted(candidate), _completed(candidate)):

@@ -216,7 +216,7 @@ def _expanded(
         yield from _call(argv, scope)
         return None
     _keep_file(argv, command, scope)
-    if _builtin(argv, command, scope):
+    if _builtin(argv, command, local.get("IFS", scope.variables.get("IFS")), scope):
         return True
     known = scope.variables | local
     unresolved = tuple(sorted(scope.unresolved))
@@ -310,7 +310,22 @@ def _declare(words: list[Word], scope: Scope) -> None:
             _assign(match, word, scope, {}, scope)
 
 
-def _sets_variables(argv: list[str], command: Command, scope: Scope) -> bool:
+def _read(arguments: list[str], text: str, separator: str | None, scope: Scope) -> None:
+    """`read`: an array with -a, else one variable a word and the rest in the last one; a line, unless -d says other."""
+    flags = "".join(word[1:] for word in arguments if re.fullmatch(r"-[a-z]+", word))
+    names = [word for word in arguments if re.fullmatch(r"[A-Za-z_]\w*", word)]
+    whole = text.strip() if "d" in flags else text.strip("\n").split("\n", 1)[0].strip(" \t")
+    pattern = r"\s+" if separator is None else f"[{re.escape(separator)}]" if separator else r"(?!)"
+    if "a" in flags and names:
+        scope.arrays[names[-1]] = [piece for piece in re.split(pattern, whole) if piece or separator]
+        scope.variables.pop(names[-1], None)
+        return
+    pieces = re.split(pattern, whole, maxsplit=len(names) - 1) if len(names) > 1 else [whole]
+    for number, name in enumerate(names):
+        scope.variables[name] = pieces[number] if number < len(pieces) else ""
+
+
+def _sets_variables(argv: list[str], command: Command, separator: str | None, scope: Scope) -> bool:
     """Apply `unset`, `printf -v` or `read <<END`; whether the command was one."""
     if argv[0] == "unset":
         for name in argv[1:]:
@@ -319,16 +334,16 @@ def _sets_variables(argv: list[str], command: Command, scope: Scope) -> bool:
     elif argv[0] == "printf" and argv[1:2] == ["-v"] and len(argv) > 3:
         scope.variables[argv[2]] = printed(["printf", *argv[3:]], command, scope) or ""
     elif argv[0] == "read" and command.document is not None:
-        scope.variables[argv[-1]] = document_text(command, scope).strip()
+        _read(argv[1:], document_text(command, scope), separator, scope)
     else:
         return False
     return True
 
 
-def _builtin(argv: list[str], command: Command, scope: Scope) -> bool:
+def _builtin(argv: list[str], command: Command, separator: str | None, scope: Scope) -> bool:
     """Apply a builtin that changes variables, arguments or the folder; whether the command was one."""
     program = argv[0]
-    if _sets_variables(argv, command, scope):
+    if _sets_variables(argv, command, separator, scope):
         return True
     if program == "set":
         if "--" in argv:

@@ -11,6 +11,7 @@ from pathlib import Path
 from validate.launch.files import read_beside
 from validate.launch.findings import MalformedSourceError
 from validate.launch.json_value import references
+from validate.launch.shell_parameters import changed_text
 from validate.launch.shell_words import ARITHMETIC, ARRAY, COMMAND, TEXT, VARIABLE, Command, Lexer, Part, Word
 
 _PARAMETER = re.compile(
@@ -174,11 +175,16 @@ def _variable(part: Part, scope: Scope) -> list[list[Piece]]:
         return [[(_unknown(part.text, scope), not part.quoted)]]
     name, index, rest = match["name"], (match["index"] or "")[1:-1], match["rest"]
     if not match["length"] and (name in _ALL_ITEMS or index in _ALL_ITEMS):
-        items = scope.arrays.get("@", []) if name in _ALL_ITEMS else _array_items(part, scope.items(name), index)
+        given = scope.arrays.get("@", []) if name in _ALL_ITEMS else _array_items(part, scope.items(name), index)
+        items = _slice(given, rest, scope, first=1 if name in _ALL_ITEMS else 0)
+        if items is None:
+            return [[(_unknown(part.text, scope), not part.quoted)]]
         return [[(item, not part.quoted)] for item in items]
     if part.text == "#" and "@" in scope.arrays:
         return [[(str(len(scope.arrays["@"])), not part.quoted)]]
     items_or_none = scope.items(name)
+    if match["length"] and items_or_none is None and index in _ALL_ITEMS:  # set by what is not read here (mapfile)
+        return [[(_unknown(part.text, scope), not part.quoted)]]
     if match["length"]:
         length = len(items_or_none or []) if index in _ALL_ITEMS else len((items_or_none or [""])[0])
         return [[(str(length), not part.quoted)]]
@@ -186,8 +192,28 @@ def _variable(part: Part, scope: Scope) -> list[list[Piece]]:
     default = _DEFAULTS.fullmatch(rest)
     if default:
         return [_with_default(default, value, part, scope)]
-    text = _unknown(part.text, scope) if value is None or rest else value
-    return [[(text, not part.quoted)]]
+    changed = changed_text(value, rest, lambda text: _operand(text, scope)) if value is not None and rest else value
+    return [[(_unknown(part.text, scope) if changed is None else changed, not part.quoted)]]
+
+
+def _operand(text: str, scope: Scope) -> str:
+    """A pattern or a replacement inside `${...}`, expanded."""
+    return "".join(piece for piece, _ in _nested(text, False, scope))
+
+
+def _slice(items: list[str], rest: str, scope: Scope, *, first: int) -> list[str] | None:
+    """`${@:2}`, `${A[@]:1:2}`: the items from a place on; the arguments count from 1. None for other operators."""
+    if not rest:
+        return items
+    match = re.fullmatch(r":([^:?+=-][^:]*|\s+-[^:]*)(?::([^:]+))?", rest, re.DOTALL)
+    if match is None:
+        return None
+    start = arithmetic(match[1], scope)
+    count = len(items) if match[2] is None else arithmetic(match[2], scope)
+    if start is None or count is None or count < 0:
+        return None
+    begin = start - first if start >= 0 else len(items) + start
+    return items[max(begin, 0) :][: max(count, 0)] if begin >= 0 or first else []
 
 
 def _array_items(part: Part, items: list[str] | None, index: str) -> list[str]:
@@ -282,7 +308,9 @@ def printed(words: list[str], command: Command, scope: Scope) -> str | None:
 
 
 def document_text(command: Command, scope: Scope) -> str:
-    """The text of a here-document, with variables expanded unless its end word was quoted."""
+    """The text of a here-document, with variables expanded unless its end word was quoted, or of a here-string."""
+    if command.here_string:
+        return expand_text(command.here_string, scope)
     document = command.document or ""
     if command.document_literal or not re.search(r"[$`\\]", document):
         return document

@@ -83,7 +83,7 @@ def _from_shell(launch: Launch, program: str, depth: int) -> list[Launch]:
 
 def _from_script_text(launch: Launch, text: str, arguments: Sequence[str], program: str, depth: int) -> list[Launch]:
     shebang = "" if program in ("bash", "zsh", "ksh") else "#!/bin/sh\n"
-    return launches_of_script(replace(launch, argv=()), shebang + text, depth, arguments or None)
+    return launches_of_script(replace(launch, argv=()), shebang + text, depth, arguments)
 
 
 def read_named(name: str, launch: Launch) -> str | None:
