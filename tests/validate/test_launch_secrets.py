@@ -122,3 +122,8 @@ def test_a_one_letter_key_does_not_blank_out_the_text() -> None:
 def test_redaction_takes_any_text_and_is_stable(text: str) -> None:
     once = redact_text(text)
     assert redact_text(once) == once
+
+
+def test_the_folder_that_every_shell_sets_is_no_credential() -> None:
+    report = inspect_launch("export PWD=/opt/venv DB_PWD=hunter2xyz\n/opt/venv/bin/vllm serve m --x hunter2xyz")
+    assert report["argv"] == ["/opt/venv/bin/vllm", "serve", "m", "--x", "***"]

@@ -34,6 +34,7 @@ _SECRET_WORDS = frozenset(
 # Of two words at least, so that "key: value" of any text stays: `api_key`, `accessKey`, `x-account-key`.
 _KEY_WORDS = frozenset(("key", "keys"))
 _NOT_SECRET = frozenset(("--dataset-key", "--routing-key", "--session-key"))
+_NO_CREDENTIALS = frozenset(("PWD",))  # every shell's folder
 # argparse accepts any unambiguous beginning of an option, so `--api-k` is `--api-key` too.
 _ABBREVIATIONS = re.compile(r"--(api-k(e(y)?)?|hf-t(o(k(e(n)?)?)?)?)")
 # Shapes that are credentials anywhere: Hugging Face, OpenAI-like, NVIDIA, GitHub, GitLab, Slack, Groq, npm, PyPI, AWS,
@@ -64,7 +65,7 @@ def is_secret_option(option: str) -> bool:
 def is_secret_variable(name: str) -> bool:
     """Whether an environment variable of this name (`HF_TOKEN`, `VLLM_API_KEY_2`, ...) carries a credential."""
     words = _words(name)
-    return bool(words) and words[-1] in _SECRET_WORDS
+    return bool(words) and words[-1] in _SECRET_WORDS and name not in _NO_CREDENTIALS
 
 
 def is_secret_key(name: str) -> bool:
