@@ -112,7 +112,9 @@ class Engine(Table):
         None, description="largest captured token count, the others as by default; not beside cudagraph_capture_sizes"
     )
     async_scheduling: bool | None = Field(None, description="the next step is scheduled while one runs")
-    model_runner: Literal["v1", "v2"] | None = Field(None, description="vLLM's GPU model runner")
+    model_runner: Literal["v0", "v1", "v2"] | None = Field(
+        None, description="vLLM's GPU model runner; v0 is the first engine, up to 0.10"
+    )
     enforce_eager: bool = Field(False, description="no captured graphs at all")
 
 

@@ -6,6 +6,7 @@ import time
 import traceback
 
 import pytest
+import requests
 from fault_server import FaultServer
 from loopback import cut_short, endless, redirect, serving, silent
 
@@ -280,3 +281,31 @@ def test_a_get_that_gets_no_whole_answer_says_why(answer, words):
         reply = Connection(Target(url)).get("/a", timeout_s=0.1)
     assert (reply.is_ok, reply.body) == (False, b"")
     assert words in reply.fault.message
+
+
+def test_a_server_without_tls_that_is_asked_by_https_is_told_as_such(server, monkeypatch):
+    for name in ("REQUESTS_CA_BUNDLE", "SSL_CERT_FILE"):
+        monkeypatch.delenv(name, raising=False)
+    reply = Connection(Target(server.url.replace("http:", "https:"))).get("/version")
+    assert "does not speak TLS" in reply.fault.message
+
+
+def test_certificates_to_trust_that_are_not_there_are_told_as_such(server, monkeypatch, tmp_path):
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(tmp_path / "gone.pem"))
+    reply = Connection(Target(server.url.replace("http:", "https:"))).get("/version")
+    assert "REQUESTS_CA_BUNDLE" in reply.fault.message
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("certificate verify failed: self-signed certificate (_ssl.c:1016)", "not trusted"),
+        ("certificate verify failed: unable to get local issuer certificate", "not trusted"),
+        ("certificate verify failed: Hostname mismatch, certificate is not valid for 'a'", "another name"),
+        ("certificate verify failed: certificate has expired", "expired"),
+        ("[SSL: WRONG_VERSION_NUMBER] wrong version number", "does not speak TLS"),
+    ],
+)
+def test_a_failed_tls_connection_says_what_to_do(words, said):
+    fault = Connection(Target("https://h"))._fault(requests.exceptions.SSLError(words), 1.0)
+    assert said in fault.message

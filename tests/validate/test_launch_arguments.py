@@ -111,7 +111,7 @@ def test_the_model_is_the_first_positional_of_the_serve_command_only() -> None:
 def test_flag_and_value_in_one_item_are_not_recognised() -> None:
     arguments = parsed("m", f"--speculative-config {JSON}")
     assert codes(arguments) == ["flag-and-value-in-one-item"]
-    assert arguments.findings[0].fix == f"--speculative-config={JSON}"
+    assert arguments.findings[0].fix == f"--speculative-config='{JSON}'"
 
 
 def test_an_option_with_a_leading_blank_is_no_option() -> None:
@@ -363,3 +363,11 @@ def test_sglang_fills_unset_steps_by_the_models_family(
 )
 def test_sglang_mistakes_are_errors(words: str, code: str) -> None:
     assert code in sglang("--model-path", "m", *words.split())[1]
+
+
+def test_a_model_given_twice_leaves_the_positional_over() -> None:
+    arguments = parsed("a/b", "--model", "c/d")
+    assert codes(arguments) == ["unrecognized-argument"]
+    assert "a/b" in arguments.findings[0].message
+    assert arguments.options["model"] == "c/d"
+    assert codes(parsed("--model", "c/d", "--enforce-eager", "true")) == ["unrecognized-argument"]

@@ -134,3 +134,21 @@ def test_these_scripts_pass_the_words_that_bash_passes(text: str) -> None:
     done = subprocess.run([str(BASH), "-f", "-c", PRINT + text], capture_output=True, text=True, check=False)
     expected = [call.split("\0")[:-1] for call in done.stdout.split("\n\0")[:-1]]
     assert words(text) == expected
+
+
+@pytest.mark.skipif(BASH is None, reason="bash is not here")
+def test_parts_cut_off_and_replaced_are_those_of_bash() -> None:
+    rng = random.Random(5)
+    lines = []
+    for _ in range(300):
+        value = "".join(rng.choice("ab/.-") for _ in range(rng.randint(0, 7)))
+        pattern = "".join(rng.choice("ab/.-*?") for _ in range(rng.randint(1, 3))).replace("/", "\\/")
+        kind = rng.choice(("#", "##", "%", "%%", "/", "//", "/#", "/%", "^^", ",,", ":"))
+        more = {"^^": "", ",,": "", ":": f"{rng.randint(0, 4)}:{rng.randint(0, 3)}"}
+        operand = more.get(kind, pattern + (rng.choice(("/X", "/", "/a b")) if kind[0] == "/" else ""))
+        lines.append(f"V='{value}'\ne \"${{V{kind}{operand}}}\"")
+    script = "\n".join(lines)
+    assert BASH is not None
+    run = subprocess.run([BASH, "-c", PRINT + script], capture_output=True, text=True, check=True)
+    expected = [[word for word in line.split("\0") if word] for line in run.stdout.split("\n\0")[:-1]]
+    assert [[word for word in call if word] for call in words(script)] == expected

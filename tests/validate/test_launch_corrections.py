@@ -236,3 +236,37 @@ def test_config_files_are_named_as_vllm_wants_them(tmp_path: Path) -> None:
         script.write_text(f"vllm serve m {words}\n")
         errors = [f["code"] for f in inspect_launch(script)["findings"] if f["severity"] == "error"]
         assert code in errors
+
+
+@pytest.mark.parametrize(
+    ("frame", "item"),
+    [
+        (MANIFEST, "- \"--speculative-config '{}'\""),
+        (MANIFEST, '- "--speculative-config {}"'),
+        (COMPOSE_LIST, '- "--speculative-config {}"'),
+        (DOCKERFILE, '"--speculative-config {}"'),
+        (UNIT, "'--speculative-config {}'"),
+        (SCRIPT, "'--speculative-config {}'"),
+    ],
+)
+def test_a_flag_and_its_value_in_one_item_are_corrected_for_the_place(frame: str, item: str) -> None:
+    text = json.dumps(CONFIG)
+    inside = text if "'--spec" in item[:8] else text.replace('"', '\\"')
+    finding = findings(frame.format(item.format(inside)))["flag-and-value-in-one-item"]
+    assert config_of(frame.format(finding.fix)).items() >= CONFIG.items()
+
+
+@pytest.mark.parametrize("key", ["disable_by_batch_size", "tensor_parallel_size"])
+def test_a_correction_leaves_out_the_keys_that_the_version_refuses(key: str) -> None:
+    config = json.dumps({"method": "ngram", "num_speculative_tokens": 5, key: 2})
+    fix = findings(f"uv run --with vllm==0.20.2 vllm serve m --speculative-config '{config}'")[
+        "prompt-lookup-defaulted"
+    ].fix
+    corrected_config = {"method": "ngram", "num_speculative_tokens": 5, "prompt_lookup_min": 2, "prompt_lookup_max": 5}
+    assert config_of(f"uv run --with vllm==0.20.2 vllm serve m {fix}").items() >= corrected_config.items()
+
+
+def test_lookups_in_the_wrong_order_are_exchanged() -> None:
+    config = '{"method":"ngram","num_speculative_tokens":5,"prompt_lookup_max":2,"prompt_lookup_min":4}'
+    fix = findings(f"vllm serve m --speculative-config '{config}'")["prompt-lookup-order"].fix
+    assert config_of(f"vllm serve m {fix}").items() >= CONFIG.items()

@@ -45,6 +45,11 @@ def outcome(text: str) -> str:
         f"vllm serve m --download-dir 'https://x/m?sas=1&X-Amz-Signature={SECRET}' --served-model-name {SECRET}",
         f"[Service]\nEnvironment=VLLM_API_KEY_2={SECRET}\nExecStart=/bin/vllm serve $VLLM_API_KEY_2\n",
         f"vllm serve https://user:{SECRET}@host/m",
+        f"vllm serve https://user:p@{SECRET}@host/m",
+        f"vllm serve https://{SECRET}@host/m --download-dir s3://x:y,{SECRET}@host/m",
+        f"""vllm serve m --hf-overrides '{{"auth":"{SECRET}","db_pass":"{SECRET}","my_pat":"{SECRET}"}}' """,
+        f"export MY_CREDS={SECRET}\nvllm serve m --served-model-name $MY_CREDS",
+        f"python -m sglang.launch_server --model-path m --admin-api-key {SECRET}",
         f"vllm serve m --api-key {SECRET} stray-{SECRET}",
     ],
 )
@@ -54,7 +59,16 @@ def test_no_credential_leaves_in_any_report(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "shape", ["hf_abcdefghijklmnop", "sk-abcdefghijklmnop", "nvapi-abcdefghijklmn", "ghp_abcdefghijklmnop"]
+    "shape",
+    [
+        "hf_abcdefghijklmnop",
+        "sk-abcdefghijklmnop",
+        "nvapi-abcdefghijklmn",
+        "ghp_abcdefghijklmnop",
+        "gsk_abcdefghijklmnop",
+        "ASIAABCDEFGHIJKLMNOP",
+        "AIza" + "b" * 35,
+    ],
 )
 def test_well_known_shapes_are_hidden_anywhere(shape: str) -> None:
     assert redact_text(f"x {shape} y") == "x *** y"
@@ -81,6 +95,13 @@ def test_keys_that_are_no_credentials_stay(name: str) -> None:
     assert redact_text(name) == name
 
 
+@pytest.mark.parametrize(
+    "image", ["docker://busybox@sha256:0123", "vllm/vllm-openai@sha256:0123", "http://host:80/a@b"]
+)
+def test_an_at_sign_that_ends_no_user_stays(image: str) -> None:
+    assert redact_text(image) == image
+
+
 def test_positions_in_the_argument_list_are_kept() -> None:
     assert redact_argv(["vllm", "serve", "m", "--api-key", "a", "b", "--port", "1", "--hf-token=x"]) == [
         "vllm", "serve", "m", "--api-key", "***", "***", "--port", "1", "--hf-token=***",
@@ -101,3 +122,8 @@ def test_a_one_letter_key_does_not_blank_out_the_text() -> None:
 def test_redaction_takes_any_text_and_is_stable(text: str) -> None:
     once = redact_text(text)
     assert redact_text(once) == once
+
+
+def test_the_folder_that_every_shell_sets_is_no_credential() -> None:
+    report = inspect_launch("export PWD=/opt/venv DB_PWD=hunter2xyz\n/opt/venv/bin/vllm serve m --x hunter2xyz")
+    assert report["argv"] == ["/opt/venv/bin/vllm", "serve", "m", "--x", "***"]

@@ -484,3 +484,31 @@ def test_the_profile_that_has_seen_the_run_predicts_it_better(tmp_path: Path) ->
     (row,) = fitted.to_dict(found)["cells"]
     assert abs(math.log(row["after"]["p50"] / row["measured"])) < abs(math.log(row["before"]["p50"] / row["measured"]))
     assert path.is_file()
+
+
+# What is not known apart, and loads that were not reached
+
+
+def test_a_cost_that_is_not_known_apart_from_acceptance_is_not_blamed() -> None:
+    counted = cell(16, tpot_s=0.2)
+    uncounted = counted | {"acceptance": None}
+    for record_, blamed in ((counted, True), (uncounted, False)):
+        steps = " ".join(validated(record_).to_dict()["next"])
+        assert ("the cost of a step was off: -o" in steps) is blamed
+        assert ("is not known" in steps) is not blamed
+
+
+def test_requests_that_were_not_in_flight_explain_a_low_throughput() -> None:
+    found = validated(cell(16, measured_concurrency=8.0), baseline=cell(16, 0, tpot_s=0.03))
+    (cause,) = causes(found, "concurrency-not-reached")
+    assert cause.effect == pytest.approx(math.log(0.5))
+    assert "50 %" in cause.text
+    assert not any("slower at concurrency" in step for step in found.to_dict()["next"])
+    assert all("of speculation itself" not in item.text for item in causes(found, "baseline"))
+
+
+def test_a_small_share_of_drafted_steps_is_told_from_none() -> None:
+    acceptance = cell()["acceptance"] | {"drafts": 20.0, "draft_probability": 0.005}
+    acceptance["accepted_per_position"] = [10, 6, 4, 3, 2]
+    found = validated(cell(tokens_per_step=1.006, acceptance=acceptance))
+    assert "0.5 % of the steps" in causes(found, "draft-rate")[0].text

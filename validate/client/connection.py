@@ -219,7 +219,9 @@ class Connection:
         if isinstance(error, requests.exceptions.ConnectTimeout):
             return Fault("broken", f"no connection to {self.target.url} within {CONNECT_TIMEOUT_S:g} s")
         if isinstance(error, requests.exceptions.SSLError):
-            return Fault("fatal", f"the TLS connection to {self.target.url} failed: certificate or protocol")
+            return Fault("fatal", f"the TLS connection to {self.target.url} failed: {_tls_cause(words)}")
+        if "tls ca certificate bundle" in words:
+            return Fault("fatal", "REQUESTS_CA_BUNDLE (or SSL_CERT_FILE) names certificates that are not there")
         if isinstance(error, (requests.exceptions.Timeout, urllib3.exceptions.TimeoutError)) or "timed out" in words:
             return Fault("broken", f"no word from the server for {timeout_s:g} s")
         if "refused" in words:
@@ -229,6 +231,19 @@ class Connection:
         if isinstance(error, (requests.exceptions.ConnectionError, urllib3.exceptions.ProtocolError, OSError)):
             return Fault("broken", "the connection broke")
         return Fault("broken", f"the request failed ({type(error).__name__})")
+
+
+def _tls_cause(words: str) -> str:
+    """Why TLS did not come about, from the library's words in lower case, and what to do."""
+    if "self-signed" in words or "self signed" in words or "unable to get local issuer" in words:
+        return "its certificate is not trusted; name the file of it, or of its issuer, in REQUESTS_CA_BUNDLE"
+    if "hostname mismatch" in words or "doesn't match" in words or "not valid for" in words:
+        return "its certificate is for another name; use the name that it states in the URL"
+    if "certificate has expired" in words:
+        return "its certificate has expired"
+    if "wrong version number" in words or "record layer" in words or "unknown protocol" in words:
+        return "the server does not speak TLS there; try http://"
+    return "certificate or protocol"
 
 
 _ERRORS = (requests.exceptions.RequestException, urllib3.exceptions.HTTPError, OSError, ValueError, AttributeError)

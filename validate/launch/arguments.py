@@ -13,7 +13,7 @@ from typing import Any
 
 from hwmodel.engine.versions import Version, format_version
 from validate.launch.findings import ERROR, INFO, SHELL, UNREAD, WARNING, Finding, Place
-from validate.launch.json_value import corrected, is_unresolved, read_value
+from validate.launch.json_value import corrected, is_unresolved, one_word, read_value
 from validate.launch.systemd_words import excerpt
 from validate.launch.vllm_options import (
     DOTTED_FIRST,
@@ -71,6 +71,10 @@ def human_readable_int(text: str) -> int | None:
     return None if "." in number else int(number) * _BINARY.get(suffix, 1)
 
 
+# From here on `vllm serve` puts the value of --model in the place of the positional; another one is then left over.
+_MODEL_MOVES: Version = (0, 10, 0)
+
+
 def parse_vllm(words: Sequence[str], version: Version, *, is_serve: bool, place: Place = SHELL) -> Arguments:
     """The effective options of the words after the program; `place` is where they stand, for corrections."""
     arguments = Arguments(place=place)
@@ -90,8 +94,17 @@ def parse_vllm(words: Sequence[str], version: Version, *, is_serve: bool, place:
             _positional(word, previous, arguments, is_serve=is_serve)
             position += 1
     _repeated(count, arguments)
+    if is_serve and "model" in arguments.options and version >= _MODEL_MOVES:
+        _left_over(arguments)
     _unrecognized(arguments, is_serve=is_serve)
     return arguments
+
+
+def _left_over(arguments: Arguments) -> None:
+    """--model has taken the place of the positional: the word there is left over, unless a stray blank explains it."""
+    if not any(finding.code == "escaped-blank" for finding in arguments.findings):
+        arguments.unrecognized[:0] = arguments.positionals
+    arguments.positionals.clear()
 
 
 def _unrecognized(arguments: Arguments, *, is_serve: bool) -> None:
@@ -276,7 +289,7 @@ def _report_unknown(option: str, name: str, arguments: Arguments) -> None:
         )
         arguments.findings.append(Finding(WARNING, "unknown-option", text, "--" + near[0]))
     else:
-        arguments.findings.append(Finding(INFO, UNREAD, f"{option} is not known here and is passed over"))
+        arguments.findings.append(Finding(INFO, UNREAD, f"not known here and passed over: {option}"))
 
 
 def _option(words: list[str], position: int, version: Version, arguments: Arguments) -> tuple[str, int]:
@@ -341,7 +354,9 @@ def _positional(word: str, previous: str, arguments: Arguments, *, is_serve: boo
     flag = re.match(r"(--?[\w.\-]+)[ \t]+(\S.*)", word, re.DOTALL)
     if flag:
         text = f"option and value stand in one item, {excerpt(word)!r}: vLLM stops with 'unrecognized arguments'"
-        arguments.findings.append(Finding(ERROR, "flag-and-value-in-one-item", text, f"{flag[1]}={flag[2]}"))
+        arguments.findings.append(
+            Finding(ERROR, "flag-and-value-in-one-item", text, one_word(arguments.place, flag[1], flag[2]))
+        )
     elif word.lstrip().startswith("--"):
         text = (
             f"the item {word!r} starts with a blank, so it is no option (a trailing "

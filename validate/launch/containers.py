@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from validate.launch.findings import ERROR, Finding, Launch
-from validate.launch.program import VLLM, image_engine, image_entrypoint
+from validate.launch.program import VLLM, engine_call, image_engine, image_entrypoint
 from validate.launch.systemd_words import excerpt
 from validate.launch.unwrap import launches_of_script, resolve
 from validate.launch.variables import is_worker_image, worker_launch
@@ -45,12 +45,12 @@ def _command_in_one_item(launch: Launch, words: Sequence[str]) -> list[Launch]:
 
 
 def _entrypoint_precedes(start: Sequence[str], words: Sequence[str], kind: str) -> Finding:
-    program = " ".join(start)
-    text = (
-        f"the image already starts '{program}': this runs '{program} {' '.join(words[:2])} ...', not the command alone"
-    )
-    key = "command" if kind == "kubernetes" else "entrypoint"
-    return Finding(ERROR, "entrypoint-precedes-command", text, f"{key}: {list(words[:2])}")
+    starts = " ".join(start)
+    text = f"the image already starts '{starts}': this runs '{starts} {' '.join(words[:2])} ...', not the command alone"
+    key, rest = ("command", "args") if kind == "kubernetes" else ("entrypoint", "command")
+    call = engine_call(words)
+    program = list(words[: call.program_words if call else 2])
+    return Finding(ERROR, "entrypoint-precedes-command", text, f"{key}: {program}, and {rest} without these words")
 
 
 def looks_like_vllm_arguments(words: Sequence[str], bare: bool = False) -> bool:

@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import dataclass
 from pathlib import Path
 
 from validate.launch.containers import container_launches
@@ -13,8 +14,19 @@ from validate.launch.systemd_words import excerpt
 _INSTRUCTION = re.compile(r"\s*(FROM|ENV|ARG|ENTRYPOINT|CMD)\s+(.*)", re.IGNORECASE | re.DOTALL)
 
 
-def read_dockerfile(text: str, folder: Path | None = None) -> list[Launch]:
-    """The engine launches of the last stage."""
+@dataclass(frozen=True, slots=True)
+class Built:
+    """The image that a Dockerfile's last stage makes: what it starts from, and what a container of it starts."""
+
+    image: str | None
+    environment: dict[str, str]
+    entrypoint: list[str] | None
+    command: list[str] | None
+    version: str | None  # of vLLM, where the text installs one
+
+
+def built_image(text: str) -> Built:
+    """What the last stage of a Dockerfile's text makes."""
     image: str | None = None
     environment: dict[str, str] = {}
     parts: dict[str, list[str] | None] = {"ENTRYPOINT": None, "CMD": None}
@@ -30,10 +42,16 @@ def read_dockerfile(text: str, folder: Path | None = None) -> list[Launch]:
             parts[name] = _words(name, value)
         else:
             environment |= _variables(value)
+    return Built(image, environment, parts["ENTRYPOINT"], parts["CMD"], text_version(text, "vllm"))
+
+
+def read_dockerfile(text: str, folder: Path | None = None) -> list[Launch]:
+    """The engine launches of the last stage."""
+    built = built_image(text)
     launch = Launch(
-        "dockerfile", "dockerfile", (), environment, image=image, version=text_version(text, "vllm"), folder=folder
+        "dockerfile", "dockerfile", (), built.environment, image=built.image, version=built.version, folder=folder
     )
-    return container_launches(launch, parts["ENTRYPOINT"], parts["CMD"])
+    return container_launches(launch, built.entrypoint, built.command)
 
 
 def _words(name: str, value: str) -> list[str]:

@@ -171,7 +171,8 @@ def _diagnosis(text: str, stray: list[str]) -> tuple[str, str]:
         (
             is_expanded(shown),
             "json-quotes-lost",
-            "the shell expanded the unquoted braces into several words and ate the quotes",
+            "the shell expanded the unquoted braces into several words"
+            + ("" if '"' in shown else " and ate the quotes"),
         ),
         (
             shown.startswith("{") and '"' not in shown and "'" in shown,
@@ -207,7 +208,7 @@ def _is_split(text: str, stray: list[str]) -> bool:
 
 def is_expanded(text: str) -> bool:
     """Whether the value is one piece, `key:value`, of a brace expression that a shell expanded."""
-    return re.fullmatch(r"[\w\-]+:[^{}\"]*", text) is not None
+    return re.fullmatch(r"[\w\-]+:[^{}\"]*|\"[\w\-]+\":[^{}]*", text) is not None
 
 
 def _parser_message(text: str) -> str:
@@ -238,7 +239,7 @@ def _meant(text: str) -> dict[str, Any] | None:
     candidate = text.strip().strip("'").translate(_SMART)
     candidate = re.sub(r"\\(.)", r"\1", candidate)
     candidate = re.sub(r"^\{\{(.*)\}\}$", r"{\1}", candidate, flags=re.DOTALL)
-    if re.fullmatch(r"[\w\-]+:\S+(?: [\w\-]+:\S+)*", candidate):
+    if re.fullmatch(r"\"?[\w\-]+\"?:\S+(?: \"?[\w\-]+\"?:\S+)*", candidate):
         candidate = "{" + ",".join(candidate.split()) + "}"
     candidate = _without_commas(_pythonic(candidate))
     for attempt in (candidate, candidate.replace("'", '"'), _quoted(candidate), _completed(candidate)):
@@ -281,7 +282,29 @@ def corrected(place: Place, content: dict[str, Any]) -> str:
 
 
 def _yaml_item(value: str) -> str:
-    return "- '--speculative-config=" + value.replace("'", "''") + "'"
+    return "- " + _yaml_text(f"--speculative-config={value}")
+
+
+def _yaml_text(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def one_word(place: Place, option: str, value: str) -> str:
+    """An option and its value as the one item or word of that place that argparse takes: `--x=value`."""
+    word = f"{option}={_unquoted(value)}"
+    if place.kind in ("compose", "kubernetes") and not place.in_text:
+        return "- " + _yaml_text(word.replace("$", "$$") if place.kind == "compose" else word)
+    if place.kind in ("dockerfile", "nix"):
+        return json.dumps(word)
+    if place.kind == "systemd" and not place.in_text:
+        return f"'{_for_systemd(word, quotes=chr(39))}'"
+    return f"{option}={shlex.quote(_unquoted(value))}"
+
+
+def _unquoted(value: str) -> str:
+    """The value without the quotes around it, which a list item would pass on."""
+    text = value.strip()
+    return text[1:-1] if len(text) > 1 and text[0] == text[-1] and text[0] in "'\"" else text
 
 
 def _for_systemd(text: str, quotes: str = "'\"") -> str:

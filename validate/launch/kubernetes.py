@@ -18,6 +18,7 @@ _KSERVE_OPTIONS = re.compile(r"--model[_-](id|name)(?==|$)")  # KServe's names f
 # Variables that a controller or the cluster itself adds to every container.
 _CONTROLLER_PREFIXES = ("LWS_", "KUBERNETES_", "JOB_", "POD_", "NODE_", "RAY_", "NVIDIA_")
 _MAX_CONTAINERS = 200
+UNRESOLVED = "unresolved-variable"
 
 
 @dataclass(slots=True)
@@ -33,6 +34,7 @@ class _Container:
     is_native: bool = True
     model: str | None = None
     version: str | None = None
+    parallelism: Mapping[str, Any] = field(default_factory=dict)  # KServe's LLMInferenceService
 
 
 @dataclass(slots=True)
@@ -79,14 +81,24 @@ class _Owner:
     is_native: bool
     model: str | None = None
     version: str | None = None  # of the engine, by the tag of a chart's values
+    parallelism: Mapping[str, Any] = field(default_factory=dict)
 
     def inside(self, value: Mapping[str, Any]) -> "_Owner":
         """The owner of what stands inside the mapping."""
-        model = value.get("modelURL") or value.get("model")
-        uri = model.get("uri") if isinstance(model, dict) else model  # KServe keeps it one level further down
+        model = value.get("modelURL") or value.get("model") or value.get("modelArtifacts")
+        uri = model.get("uri") if isinstance(model, dict) else model  # KServe, llm-d: one level further down
+        url = value.get("url")  # KubeAI
+        uri = url if uri is None and isinstance(url, str) and url.startswith("hf://") else uri
         named = str(uri).removeprefix("hf://") if isinstance(uri, str) else self.model
         name = _object_name(value) or (str(value.get("name") or "") if "modelURL" in value else "") or self.name
-        return _Owner(name, self.is_native or _is_object(value), named, _chart_version(value) or self.version)
+        given = value.get("parallelism")
+        return _Owner(
+            name,
+            self.is_native or _is_object(value),
+            named,
+            _chart_version(value) or self.version,
+            given if isinstance(given, dict) else self.parallelism,
+        )
 
 
 def _chart_version(values: Mapping[str, Any]) -> str | None:
@@ -118,7 +130,7 @@ def _containers(value: Any, owner: _Owner, depth: int) -> Iterator[_Container]:
         if _is_container(value):
             own = value.get("name")
             name = "/".join(part for part in (owner.name, own if isinstance(own, str) else "") if part)
-            yield _Container(name, value, owner.is_native, owner.model, owner.version)
+            yield _Container(name, value, owner.is_native, owner.model, owner.version, owner.parallelism)
             return
         for key, item in value.items():
             if key != "initContainers":
@@ -126,6 +138,8 @@ def _containers(value: Any, owner: _Owner, depth: int) -> Iterator[_Container]:
 
 
 def _is_container(value: Mapping[str, Any]) -> bool:
+    if "commands" in value:
+        return False  # a job file of another tool (dstack): its commands are lines of a shell
     if any(key in value for key in ("command", "args")) and not isinstance(value.get("args"), dict):
         return True
     if isinstance(value.get("extraArgs"), list):
@@ -142,6 +156,7 @@ class _Reader:
         self.is_native = container.is_native
         self.model = container.model
         self.version = container.version
+        self.parallelism = container.parallelism
         self.maps = maps
         self.folder = folder
         self.findings: list[Finding] = []
@@ -168,20 +183,34 @@ class _Reader:
             arguments = [*([self.model] if self.model else []), *_camel_case_options(self.content), *extra]
         if not command and not arguments:
             arguments = self._from_environment(environment)
+        if self.model and not command and (self.content.get("modelCommand") == "vllmServe" or self._is_kubeai()):
+            arguments = [self.model, *_parallel_options(self.parallelism), *(arguments or [])]
         if isinstance(self.content.get("modelFormat"), dict):
             arguments = [_KSERVE_OPTIONS.sub(_kserve_option, word) for word in arguments or []]
         if command and engine_call([*command, *(arguments or [])]) is None and command[0].startswith("-"):
             found = container_launches(launch, None, [*command, *(arguments or [])])
         else:
             found = container_launches(launch, command or None, arguments)
-        return [replace(item, findings=(*self.findings, *self._references(item), *item.findings)) for item in found]
+        return [replace(item, findings=self._all_findings(item)) for item in found]
+
+    def _all_findings(self, launch: Launch) -> tuple[Finding, ...]:
+        """The container's findings in front of the launch's; what a shell says of an unknown $(NAME) is said once."""
+        known = self._references(launch)
+        said = {finding.message.split(" ")[0] for finding in known}
+        rest = [item for item in launch.findings if item.code != UNRESOLVED or item.message.split(" ")[0] not in said]
+        return (*self.findings, *known, *rest)
+
+    def _is_kubeai(self) -> bool:
+        """KubeAI's operator starts `vllm serve` with the model of `url` and the `args` behind it."""
+        return self.content.get("engine") == "VLLM" and "url" in self.content
 
     def _from_environment(self, environment: Mapping[str, str]) -> list[str] | None:
         """KServe's own templates start `vllm serve MODEL` and append what stands in VLLM_ADDITIONAL_ARGS."""
         added = environment.get("VLLM_ADDITIONAL_ARGS")
         if added is None and self.model is None:
             return None
-        return [*([self.model] if self.model else []), *(split_command(added)[0] if added else [])]
+        parallel = _parallel_options(self.parallelism)
+        return [*([self.model] if self.model else []), *parallel, *(split_command(added)[0] if added else [])]
 
     def _references(self, launch: Launch) -> list[Finding]:
         """Findings on `$(NAME)` that reach the engine as written: in a script they may be meant for the shell."""
@@ -229,9 +258,7 @@ class _Reader:
         if self.complete and not name.startswith(_CONTROLLER_PREFIXES):
             message = f"$({name}) is no variable of the container: the kubelet passes the text $({name}) on"
             return Finding(ERROR, "unresolved-reference", message, f"env: [{{name: {name}, value: '...'}}]")
-        return Finding(
-            WARNING, "unresolved-variable", f"$({name}) comes from outside this file, so its value is unknown here"
-        )
+        return Finding(WARNING, UNRESOLVED, f"$({name}) comes from outside this file, so its value is unknown here")
 
     def _environment(self) -> dict[str, str]:
         variables: dict[str, str] = {}
@@ -278,6 +305,18 @@ class _Reader:
 
 def _kserve_option(match: re.Match[str]) -> str:
     return "--model" if match[1] == "id" else "--served-model-name"
+
+
+def _parallel_options(parallelism: Mapping[str, Any]) -> list[str]:
+    """What KServe's templates make of `spec.parallelism`. Source: kserve config/llmisvcconfig/config-llm-*.yaml."""
+    sizes = [[option, str(parallelism[key])] for key, option in _KSERVE_PARALLEL.items() if parallelism.get(key)]
+    expert = ["--enable-expert-parallel"] if str(parallelism.get("expert")).lower() == "true" else []
+    return [word for words in sizes for word in words] + expert
+
+
+_KSERVE_PARALLEL = {
+    "tensor": "--tensor-parallel-size", "pipeline": "--pipeline-parallel-size", "data": "--data-parallel-size",
+}  # fmt: skip
 
 
 def _camel_case_options(values: Mapping[str, Any]) -> list[str]:

@@ -22,6 +22,8 @@ _PYTHON_OPTIONS_WITH_VALUE = frozenset(("-W", "-X"))
 _VERSION = re.compile(r"(?<![\d.])v?((?:0|1)\.\d{1,3}\.\d{1,3}(?:\.post\d+|rc\d+|\.dev\d+)?)(?![\d])")
 _NAMED_VERSION = re.compile(r"(?:vllm|sglang)[-_=@~/ ]*v?(\d+\.\d+\.\d+(?:\.post\d+|rc\d+)?)")
 
+_AT_VERSION = re.compile(r"@[\w.]+$")  # `uvx vllm@0.22.0 serve`
+
 
 @dataclass(frozen=True, slots=True)
 class EngineCall:
@@ -36,7 +38,7 @@ def engine_call(argv: Sequence[str]) -> EngineCall | None:
     """How the argument list starts an engine, or None when it starts something else."""
     if not argv:
         return None
-    program = argv[0].rsplit("/", 1)[-1]
+    program = _AT_VERSION.sub("", argv[0].rsplit("/", 1)[-1])
     if program in _VLLM_SCRIPTS:
         return EngineCall(VLLM, 2 if argv[1:2] == ["serve"] else 1, True)
     if program in (VLLM, SGLANG) and argv[1:2] and argv[1] == "serve":
@@ -82,6 +84,8 @@ def image_version(image: str | None) -> str | None:
     if image is None or image_engine(image) is None:
         return None
     reference = image.split("@", 1)[0]
+    if _OWN_RELEASES.search(reference):
+        return None
     tag = reference.rsplit(":", 1)[1] if ":" in reference.rsplit("/", 1)[-1] else ""
     named = _NAMED_VERSION.search(tag)
     plain = _VERSION.search(tag) if _ENGINE_IMAGE.search(reference.rsplit("/", 1)[-1]) else None
@@ -89,10 +93,11 @@ def image_version(image: str | None) -> str | None:
 
 
 def text_version(text: str, engine: str) -> str | None:
-    """The version that a script or path pins: `pip install vllm==0.16.0`, `/opt/vllm-0.16.0/bin/vllm`, or None."""
-    pinned = re.search(rf"\b{engine}(?:-\w+)?(?:\[[\w,]*\])?\s*==\s*v?(\d+\.\d+\.\d+(?:\.post\d+|rc\d+)?)", text)
+    """The version that a script or path pins: `vllm==0.16.0`, `vllm@0.16.0`, `/opt/vllm-0.16.0/bin/vllm`, or None."""
+    written = r"(?:\s*==\s*v?(?P<exact>\d+\.\d+\.\d+(?:\.post\d+|rc\d+)?)|@v?(?P<at>[01]\.\d+\.\d+)(?!\.?\d))"
+    pinned = re.search(rf"\b{engine}(?:-\w+)?(?:\[[\w,]*\])?{written}", text)
     if pinned:
-        return pinned[1]
+        return pinned["exact"] or pinned["at"]
     in_path = re.search(rf"\b{engine}[-_]v?(\d+\.\d+\.\d+)(?=[/\w.-]*/)", text)
     return in_path[1] if in_path else None
 
@@ -117,6 +122,8 @@ def image_entrypoint(image: str | None) -> tuple[str, ...]:
 
 # Images named after the engine alone carry its version; those of frameworks around it (-runtime, worker-) their own.
 _ENGINE_IMAGE = re.compile(r"^(?:vllm|sglang)(?![\w\-]*runtime)[\w\-]*(?::|$)")
+# Projects whose images are named after the engine but carry the release of the project.
+_OWN_RELEASES = re.compile(r"(?i)(?:^|/)(?:lmcache|opea)/[^/]*$")
 # vllm/vllm-openai and its variants; images of others that hold vLLM have entrypoints of their own.
 _OFFICIAL_IMAGE = re.compile(r"(?:^|/)vllm-openai[\w\-]*(?:[:@]|$)")
 _LAST_MODULE_ENTRYPOINT = (0, 11, 0)

@@ -21,21 +21,31 @@ _SECRET_WORDS = frozenset(
         "passphrase",
         "credential",
         "credentials",
+        "cred",
+        "creds",
         "signature",
+        "sig",
+        "auth",
+        "pass",
+        "pwd",
+        "pat",
     )
 )
 # Of two words at least, so that "key: value" of any text stays: `api_key`, `accessKey`, `x-account-key`.
 _KEY_WORDS = frozenset(("key", "keys"))
 _NOT_SECRET = frozenset(("--dataset-key", "--routing-key", "--session-key"))
+_NO_CREDENTIALS = frozenset(("PWD",))  # every shell's folder
 # argparse accepts any unambiguous beginning of an option, so `--api-k` is `--api-key` too.
 _ABBREVIATIONS = re.compile(r"--(api-k(e(y)?)?|hf-t(o(k(e(n)?)?)?)?)")
-# Shapes that are credentials anywhere: Hugging Face, OpenAI-like, NVIDIA, GitHub, GitLab, Slack, AWS, JSON web tokens.
+# Shapes that are credentials anywhere: Hugging Face, OpenAI-like, NVIDIA, GitHub, GitLab, Slack, Groq, npm, PyPI, AWS,
+# Google, JSON web tokens.
 _TOKEN_SHAPES = re.compile(
-    r"\b(?:hf_|sk-|nvapi-|ghp_|gho_|github_pat_|glpat-|xox[abprs]-)[A-Za-z0-9_\-]{8,}"
-    r"|\bAKIA[0-9A-Z]{12,}|\beyJ[A-Za-z0-9_\-]{8,}\.[A-Za-z0-9_\-]+\.[A-Za-z0-9_\-]+"
+    r"\b(?:hf_|sk-|nvapi-|gh[oprsu]_|github_pat_|glpat-|xox[abeprs]-|xapp-|gsk_|npm_|pypi-)[A-Za-z0-9_\-]{8,}"
+    r"|\b(?:AKIA|ASIA)[0-9A-Z]{12,}|\bAIza[A-Za-z0-9_\-]{30,}|\beyJ[A-Za-z0-9_\-]{8,}\.[A-Za-z0-9_\-]+\.[A-Za-z0-9_\-]+"
 )
 _HEADER = re.compile(r"(?i)\b(authorization\s*[:=]\s*[\"']?\s*(?:bearer|basic|token)?\s*|bearer\s+)([^\s\"',}*]+)")
-_URL_PASSWORD = re.compile(r"(?<=://)([^/\s:@]*):([^/\s@]+)@")
+# Up to the last @ of the authority: a password may hold one. A user alone is often a token (`https://TOKEN@host`).
+_URL_USER = re.compile(r"(?<=://)(?:([^/\s:@]*):([^/\s\"']+)|[^/\s:@\"',]+)@(?!sha256:)")
 _OPTION_VALUE = re.compile(r"(--[A-Za-z][\w\-]*)(\s+)([^\s\-]\S*)")
 _ASSIGNMENT = re.compile(
     rf"(?i)(?<![\w-])((?:--)?((?:[a-z][\w\-.]{{0,99}}?)?(?:{'|'.join(sorted(_SECRET_WORDS))})[_\-\d]*)"
@@ -55,7 +65,7 @@ def is_secret_option(option: str) -> bool:
 def is_secret_variable(name: str) -> bool:
     """Whether an environment variable of this name (`HF_TOKEN`, `VLLM_API_KEY_2`, ...) carries a credential."""
     words = _words(name)
-    return bool(words) and words[-1] in _SECRET_WORDS
+    return bool(words) and words[-1] in _SECRET_WORDS and name not in _NO_CREDENTIALS
 
 
 def is_secret_key(name: str) -> bool:
@@ -128,7 +138,7 @@ def redact_text(text: str, secrets: Iterable[str] = ()) -> str:
             text = text.replace(secret, HIDDEN)
     text = _TOKEN_SHAPES.sub(HIDDEN, text)
     text = _HEADER.sub(lambda match: match[1] + HIDDEN, text)
-    text = _URL_PASSWORD.sub(lambda match: f"{match[1]}:{HIDDEN}@", text)
+    text = _URL_USER.sub(lambda match: f"{HIDDEN}@" if match[2] is None else f"{match[1]}:{HIDDEN}@", text)
     text = _OPTION_VALUE.sub(_hide_option_value, text)
     return _ASSIGNMENT.sub(_hide_assignment, text)
 

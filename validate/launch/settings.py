@@ -14,7 +14,8 @@ from validate.launch.findings import ERROR, WARNING, Finding
 _AUTOMATIC = ("auto", "-1")
 UNSET = re.compile(r"\$(?:\{|\(|[A-Za-z_])")  # a reference that the shell, compose or the kubelet would have replaced
 _ONLY_V1: Version = (0, 11, 0)  # the first engine is gone, and with it what VLLM_USE_V1 chose
-_RUNNERS = {"1": "v2", "0": "v1"}
+_RUNNERS = {"1": "v2", "0": "v1"}  # VLLM_USE_V2_MODEL_RUNNER
+_ENGINES = {"1": "v1", "0": "v0"}  # VLLM_USE_V1
 _MODE_NUMBERS = {0: "NONE", 1: "PIECEWISE", 2: "FULL"}  # vllm/config/compilation.py, CUDAGraphMode
 
 
@@ -81,7 +82,8 @@ def vllm_settings(arguments: Arguments, environment: Mapping[str, str], version:
     settings = Settings(findings=[])
     found = settings.findings
     model = options.get("model")
-    settings.model = model if isinstance(model, str) else (arguments.positionals[0] if arguments.positionals else None)
+    given = model if isinstance(model, str) else None
+    settings.model = arguments.positionals[0] if arguments.positionals else given  # the positional wins
     settings.tensor_parallel_size = integer("tensor-parallel-size", options.get("tensor-parallel-size"), found)
     settings.pipeline_parallel_size = integer("pipeline-parallel-size", options.get("pipeline-parallel-size"), found)
     settings.data_parallel_size = integer("data-parallel-size", options.get("data-parallel-size"), found)
@@ -103,8 +105,8 @@ def vllm_settings(arguments: Arguments, environment: Mapping[str, str], version:
     settings.enforce_eager = options.get("enforce-eager")
     settings.async_scheduling = options.get("async-scheduling")
     settings.model_runner = _RUNNERS.get(environment.get("VLLM_USE_V2_MODEL_RUNNER", ""))
-    if settings.model_runner is None and version < _ONLY_V1 and environment.get("VLLM_USE_V1") == "1":
-        settings.model_runner = "v1"
+    if settings.model_runner is None and version < _ONLY_V1:
+        settings.model_runner = _ENGINES.get(environment.get("VLLM_USE_V1", ""))
     settings.attention_backend = _attention_backend(options, environment)
     _graphs(settings, options)
     settings.unresolved = unresolved(options, {name: name.replace("-", "_") for name in options})

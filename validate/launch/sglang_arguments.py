@@ -138,7 +138,7 @@ def _unknown(written: str, name: str) -> Finding:
     """An option that is a misspelling of a known one, else one that is passed over."""
     near = get_close_matches(name, sorted(_NAMES), n=1, cutoff=TYPO_LIKENESS)
     if not near:
-        return Finding(INFO, UNREAD, f"{written} is not known here and is passed over")
+        return Finding(INFO, UNREAD, f"not known here and passed over: {written}")
     text = f"{written} is no option known here; did you mean --{near[0]}? SGLang stops at an option it does not know"
     return Finding(WARNING, "unknown-option", text, "--" + near[0])
 

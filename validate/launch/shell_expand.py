@@ -10,6 +10,8 @@ from pathlib import Path
 
 from validate.launch.files import read_beside
 from validate.launch.findings import MalformedSourceError
+from validate.launch.json_value import references
+from validate.launch.shell_parameters import changed_text
 from validate.launch.shell_words import ARITHMETIC, ARRAY, COMMAND, TEXT, VARIABLE, Command, Lexer, Part, Word
 
 _PARAMETER = re.compile(
@@ -24,7 +26,10 @@ _ARITHMETIC_OPERATORS: dict[type[ast.operator], Callable[[int, int], int]] = {
     ast.FloorDiv: operator.floordiv,
     ast.Div: operator.floordiv,
     ast.Mod: operator.mod,
+    ast.LShift: operator.lshift,
+    ast.RShift: operator.rshift,
 }
+_LARGEST_SHIFT = 63
 _LARGEST_INTEGER = 2**63 - 1  # a shell's arithmetic is 64 bit
 _MAX_COMMANDS = 20_000
 _MAX_BRACES = 40  # {a,b} groups in one word; JSON that lost its quotes has a handful
@@ -42,6 +47,7 @@ class Scope:
 
     variables: dict[str, str] = field(default_factory=dict)
     arrays: dict[str, list[str]] = field(default_factory=dict)
+    maps: dict[str, dict[str, str]] = field(default_factory=dict)  # arrays with texts as keys, `declare -A`
     folder: Path | None = None
     braces: bool = True  # bash expands {a,b}; a plain sh does not
     unresolved: set[str] = field(default_factory=set)
@@ -69,10 +75,12 @@ class Scope:
 
     def items(self, name: str) -> list[str] | None:
         """The array of that name, a scalar as one item, or None when unset."""
+        if name in self.maps:
+            return list(self.maps[name].values())
         if name in self.arrays:
             return self.arrays[name]
         if name.isdigit() and name != "0" and "@" in self.arrays:
-            return self.arrays["@"][int(name) - 1 : int(name)] or None
+            return self.arrays["@"][int(name) - 1 : int(name)] or [""]
         return [self.variables[name]] if name in self.variables else None
 
 
@@ -103,7 +111,7 @@ def _fields(word: Word, scope: Scope) -> list[str]:
             if not splits:
                 current = (current or "") + text
                 continue
-            pieces = re.split(r"[ \t\n]+", text)
+            pieces = _split(text)
             for number, piece in enumerate(pieces):
                 if number:
                     fields += [current] if current is not None else []
@@ -112,6 +120,18 @@ def _fields(word: Word, scope: Scope) -> list[str]:
                     current = (current or "") + piece
         fields += [current] if current is not None else []
     return fields
+
+
+def _split(text: str) -> list[str]:
+    """The text split at blanks, but not inside a `$(...)` or `${...}` that nobody here can resolve."""
+    pieces, position = [""], 0
+    for start, end in [*references(text), (len(text), len(text))]:
+        first, *others = re.split(r"[ \t\n]+", text[position:start])
+        pieces[-1] += first
+        pieces += others
+        pieces[-1] += text[start:end]
+        position = end
+    return pieces
 
 
 def _runs(word: Word, scope: Scope) -> list[list[Piece]]:
@@ -139,7 +159,9 @@ def _plain(part: Part, scope: Scope) -> Piece:
             return f"$({part.text.strip()})", False
         return output.rstrip("\n"), not part.quoted
     if part.kind == ARITHMETIC:
-        value = _arithmetic(part.text, scope)
+        value = arithmetic(part.text, scope)
+        if value is None:
+            scope.unresolved.add(f"$(({part.text}))")
         return (f"$(({part.text}))", False) if value is None else (str(value), False)
     if part.kind == ARRAY:
         return " ".join(field for word in part.words for field in expand_word(word, scope)), False
@@ -153,20 +175,45 @@ def _variable(part: Part, scope: Scope) -> list[list[Piece]]:
         return [[(_unknown(part.text, scope), not part.quoted)]]
     name, index, rest = match["name"], (match["index"] or "")[1:-1], match["rest"]
     if not match["length"] and (name in _ALL_ITEMS or index in _ALL_ITEMS):
-        items = scope.arrays.get("@", []) if name in _ALL_ITEMS else _array_items(part, scope.items(name), index)
+        given = scope.arrays.get("@", []) if name in _ALL_ITEMS else _array_items(part, scope.items(name), index)
+        items = _slice(given, rest, scope, first=1 if name in _ALL_ITEMS else 0)
+        if items is None:
+            return [[(_unknown(part.text, scope), not part.quoted)]]
         return [[(item, not part.quoted)] for item in items]
     if part.text == "#" and "@" in scope.arrays:
         return [[(str(len(scope.arrays["@"])), not part.quoted)]]
     items_or_none = scope.items(name)
+    if match["length"] and items_or_none is None and index in _ALL_ITEMS:  # set by what is not read here (mapfile)
+        return [[(_unknown(part.text, scope), not part.quoted)]]
     if match["length"]:
         length = len(items_or_none or []) if index in _ALL_ITEMS else len((items_or_none or [""])[0])
         return [[(str(length), not part.quoted)]]
-    value = _indexed(items_or_none, index)
+    value = _indexed(name, index, scope)
     default = _DEFAULTS.fullmatch(rest)
     if default:
         return [_with_default(default, value, part, scope)]
-    text = _unknown(part.text, scope) if value is None or rest else value
-    return [[(text, not part.quoted)]]
+    changed = changed_text(value, rest, lambda text: _operand(text, scope)) if value is not None and rest else value
+    return [[(_unknown(part.text, scope) if changed is None else changed, not part.quoted)]]
+
+
+def _operand(text: str, scope: Scope) -> str:
+    """A pattern or a replacement inside `${...}`, expanded."""
+    return "".join(piece for piece, _ in _nested(text, False, scope))
+
+
+def _slice(items: list[str], rest: str, scope: Scope, *, first: int) -> list[str] | None:
+    """`${@:2}`, `${A[@]:1:2}`: the items from a place on; the arguments count from 1. None for other operators."""
+    if not rest:
+        return items
+    match = re.fullmatch(r":([^:?+=-][^:]*|\s+-[^:]*)(?::([^:]+))?", rest, re.DOTALL)
+    if match is None:
+        return None
+    start = arithmetic(match[1], scope)
+    count = len(items) if match[2] is None else arithmetic(match[2], scope)
+    if start is None or count is None or count < 0:
+        return None
+    begin = start - first if start >= 0 else len(items) + start
+    return items[max(begin, 0) :][: max(count, 0)] if begin >= 0 or first else []
 
 
 def _array_items(part: Part, items: list[str] | None, index: str) -> list[str]:
@@ -178,12 +225,23 @@ def _array_items(part: Part, items: list[str] | None, index: str) -> list[str]:
     return list(items)
 
 
-def _indexed(items: list[str] | None, index: str) -> str | None:
+def _indexed(name: str, index: str, scope: Scope) -> str | None:
+    """The item of an array, or the value itself where no index is given; None where it is not set."""
+    if name in scope.maps:
+        return scope.maps[name].get(index_text(index, scope))
+    items = scope.items(name)
     if not items:
         return None if items is None else ""
-    if not index:
-        return items[0]
-    return items[int(index)] if index.isdigit() and int(index) < len(items) else None
+    number = 0 if not index else arithmetic(index, scope)
+    if number is None:
+        number = arithmetic(index_text(index, scope), scope)
+    return items[number] if number is not None and -len(items) <= number < len(items) else None
+
+
+def index_text(index: str, scope: Scope) -> str:
+    """The key that stands between the brackets of `M[...]`, expanded."""
+    inner = scope.deeper()
+    return expand_text(Lexer(index, inner.depth).word(), inner)
 
 
 def _with_default(default: re.Match[str], value: str | None, part: Part, scope: Scope) -> list[Piece]:
@@ -250,7 +308,9 @@ def printed(words: list[str], command: Command, scope: Scope) -> str | None:
 
 
 def document_text(command: Command, scope: Scope) -> str:
-    """The text of a here-document, with variables expanded unless its end word was quoted."""
+    """The text of a here-document, with variables expanded unless its end word was quoted, or of a here-string."""
+    if command.here_string:
+        return expand_text(command.here_string, scope)
     document = command.document or ""
     if command.document_literal or not re.search(r"[$`\\]", document):
         return document
@@ -277,7 +337,7 @@ def _printf(form: str, arguments: list[str]) -> str | None:
     return "".join(output)
 
 
-def _arithmetic(text: str, scope: Scope) -> int | None:
+def arithmetic(text: str, scope: Scope) -> int | None:
     """The value of an integer expression of names and + - * / %, or None for anything else."""
     plain = re.sub(r"\$\{?(\w+)\}?", r"\1", text).strip()
     try:
@@ -291,8 +351,13 @@ def _evaluate(node: ast.expr, scope: Scope) -> int:
         return node.value
     if isinstance(node, ast.Name):
         return int(scope.variables.get(node.id, "unset"))
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        return -_evaluate(node.operand, scope)
     if isinstance(node, ast.BinOp) and type(node.op) in _ARITHMETIC_OPERATORS:
-        value = _ARITHMETIC_OPERATORS[type(node.op)](_evaluate(node.left, scope), _evaluate(node.right, scope))
+        left, right = _evaluate(node.left, scope), _evaluate(node.right, scope)
+        if isinstance(node.op, ast.LShift | ast.RShift) and not 0 <= right <= _LARGEST_SHIFT:
+            raise ValueError("no shift of 64 bit")
+        value = _ARITHMETIC_OPERATORS[type(node.op)](left, right)
         if abs(value) <= _LARGEST_INTEGER:
             return value
     raise ValueError("no integer arithmetic")

@@ -8,7 +8,8 @@ from validate.launch.findings import MalformedSourceError
 from validate.launch.shell_expand import UNRESOLVED, Scope, expand_text, expand_word
 from validate.launch.shell_words import TEXT, Command, Word
 
-_OPENING_KEYWORDS = frozenset(("then", "do", "{", "time", "while", "until", "coproc"))
+_OPENING_KEYWORDS = frozenset(("then", "do", "{", "time", "coproc"))
+_OWN_ARGUMENTS = frozenset(("#", "@", "*", "1"))
 _LOOPS = frozenset(("for", "while", "until", "select"))
 _MAX_NESTED = 100
 _CASE_ENDS = (";;", ";&", ";;&")
@@ -213,6 +214,23 @@ def loop_items(words: list[Word], scope: Scope) -> tuple[str, list[str] | None]:
     known = not scope.unresolved and len(words) > 3
     scope.unresolved |= before
     return name, items if known or items else None
+
+
+def goes_round(words: list[Word], scope: Scope) -> bool | None:
+    """Whether a `while` with this condition goes round; None where only the environment knows.
+
+    A loop over the script's own arguments does not where nothing says what they are: it is read as started without.
+    """
+    verdict = test(words, scope)
+    if verdict is not None or "@" in scope.arrays:
+        return verdict
+    before = set(scope.unresolved)
+    scope.unresolved.clear()
+    for word in words:
+        expand_text(word, scope)
+    asked, scope.unresolved = set(scope.unresolved), before
+    of_arguments = bool(asked) and asked <= _OWN_ARGUMENTS
+    return False if of_arguments or (words and plain_text(words[0]) == "getopts") else None
 
 
 def test(words: list[Word], scope: Scope) -> bool | None:

@@ -52,6 +52,7 @@ class Command:
     line: int = 1
     document: str | None = None
     document_literal: bool = False
+    here_string: Word = ()  # of `<<<`, to be expanded
     output: Word = ()
     appends: bool = False
     defines: str = ""  # the function that this begins to define
@@ -135,7 +136,7 @@ class Lexer:
         elif operator in (">", ">>", ">|"):
             command.output, command.appends = target, operator == ">>"
         elif operator == "<<<":
-            command.document = "".join(part.text for part in target if part.kind == TEXT)
+            command.document, command.here_string = "", target
 
     def _read_documents(self) -> None:
         for command, end_word, literal, strip_tabs in self._documents:

@@ -2,6 +2,7 @@
 
 from typing import Any, Protocol
 
+from hwmodel.engine.keys import KEYS, accepted_keys
 from hwmodel.engine.methods import check_method, method_names
 from hwmodel.engine.versions import Rows, Version, at_version
 from validate.launch.findings import ERROR, INFO, WARNING, Place
@@ -203,11 +204,16 @@ def _lookup(case: Case, config: dict[str, Any]) -> None:
         case.add(INFO, "prompt-lookup-max-defaulted", f"prompt_lookup_max becomes {low} (= prompt_lookup_min)")
     low, high = config.get("prompt_lookup_min"), config.get("prompt_lookup_max")
     if isinstance(low, int) and isinstance(high, int) and low > high:
-        case.add(ERROR, "prompt-lookup-order", f"prompt_lookup_min={low} must be <= prompt_lookup_max={high}")
+        message = f"prompt_lookup_min={low} must be <= prompt_lookup_max={high}"
+        fix = _with(case, config | {"prompt_lookup_max": low}, "prompt_lookup_min", high)
+        case.add(ERROR, "prompt-lookup-order", message, fix)
 
 
 def _with(case: Case, config: dict[str, Any], key: str, value: Any) -> str:
-    return corrected(case.place, {name: item for name, item in config.items() if item is not None} | {key: value})
+    """The option with one key set, and without the keys that the version refuses: pasted, it must start."""
+    refused = (KEYS.keys() - accepted_keys(case.version)) | {"tensor_parallel_size"}
+    kept = {name: item for name, item in config.items() if item is not None and name not in refused}
+    return corrected(case.place, kept | {key: value})
 
 
 def _draft_parallelism(case: Case, config: dict[str, Any], method: str) -> None:

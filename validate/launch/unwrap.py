@@ -4,10 +4,10 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from validate.launch.docker_run import is_docker_run, read_docker_run
+from validate.launch.container_run import image_reference, read_container, starts_container
 from validate.launch.files import read_beside
 from validate.launch.findings import ERROR, WARNING, Finding, Launch, MalformedSourceError
-from validate.launch.program import engine_call, text_version
+from validate.launch.program import VLLM, engine_call, image_version, text_version
 from validate.launch.shell import Invocation, script_invocations
 from validate.launch.systemd_words import excerpt
 
@@ -19,7 +19,7 @@ _WRAPPERS = frozenset(
         "pdm", "hatch", "srun", "mpirun", "apptainer", "singularity", "nsys", "ncu", "perf", "strace", "gdb", "tini",
         "dumb-init", "gosu", "su-exec", "runuser", "setpriv", "systemd-run", "screen", "xvfb-run", "chroot",
         "unshare", "flock", "docker", "podman", "nerdctl", "kubectl", "catchsegv", "ld.so", "prlimit", "hpc-launch",
-        "rlwrap", "doas", "ssh", "tmux", "su", "parallel", "torchrun", "xargs",
+        "oc", "rlwrap", "doas", "ssh", "tmux", "su", "parallel", "torchrun", "xargs",
         "start-stop-daemon", "cgexec", "runsv", "s6-setuidgid", "s6-envdir", "systemd-inhibit",
         "nixGL",
     )
@@ -46,8 +46,8 @@ def resolve(launch: Launch, depth: int = 0) -> list[Launch]:
     program = launch.argv[0].rsplit("/", 1)[-1]
     if program in _SHELLS or _is_script_file(launch.argv[0]):
         return _from_shell(launch, program, depth)
-    if is_docker_run(launch.argv):
-        return _from_docker(launch, depth)
+    if starts_container(launch.argv):
+        return _from_container(launch, depth)
     if program in _WRAPPERS:
         return _behind_wrapper(launch, depth)
     return []
@@ -67,7 +67,7 @@ def _is_script_file(program: str) -> bool:
 def _from_shell(launch: Launch, program: str, depth: int) -> list[Launch]:
     """The launches inside `bash -c TEXT` or a script file that can be read beside the source."""
     if _is_script_file(launch.argv[0]):
-        return _from_script_file(launch, launch.argv[0], depth)
+        return _from_script_file(launch, launch.argv[0], launch.argv[1:], depth)
     position = 1
     while position < len(launch.argv) and launch.argv[position][:1] in ("-", "+"):
         option = launch.argv[position]
@@ -76,13 +76,14 @@ def _from_shell(launch: Launch, program: str, depth: int) -> list[Launch]:
                 position += 1  # bash -c -e TEXT
             return _from_script_text(launch, launch.argv[position + 1], launch.argv[position + 3 :], program, depth)
         position += 2 if option in _SHELL_OPTIONS_WITH_VALUE else 1
-    return _from_script_file(launch, launch.argv[position], depth) if position < len(launch.argv) else []
+    if position >= len(launch.argv):
+        return []
+    return _from_script_file(launch, launch.argv[position], launch.argv[position + 1 :], depth)
 
 
 def _from_script_text(launch: Launch, text: str, arguments: Sequence[str], program: str, depth: int) -> list[Launch]:
     shebang = "" if program in ("bash", "zsh", "ksh") else "#!/bin/sh\n"
-    script = f"set -- {' '.join(_single_quoted(word) for word in arguments)}\n{text}" if arguments else text
-    return launches_of_script(replace(launch, argv=()), shebang + script, depth)
+    return launches_of_script(replace(launch, argv=()), shebang + text, depth, arguments)
 
 
 def read_named(name: str, launch: Launch) -> str | None:
@@ -91,21 +92,22 @@ def read_named(name: str, launch: Launch) -> str | None:
     return read_beside(name, launch.folder, launch.root) if written is None else written
 
 
-def _single_quoted(word: str) -> str:
-    return "'" + word.replace("'", "'\\''") + "'"
-
-
-def _from_script_file(launch: Launch, name: str, depth: int) -> list[Launch]:
+def _from_script_file(launch: Launch, name: str, arguments: Sequence[str], depth: int) -> list[Launch]:
     text = read_named(name, launch)
     if text is None or "\0" in text:
         return []
-    return launches_of_script(replace(launch, argv=()), text, depth)
+    return launches_of_script(replace(launch, argv=()), text, depth, arguments)
 
 
-def launches_of_script(launch: Launch, text: str, depth: int = 0) -> list[Launch]:
-    """The launches of a script's text; `launch` gives everything but argv. Numbered by line when there are several."""
+def launches_of_script(
+    launch: Launch, text: str, depth: int = 0, arguments: Sequence[str] | None = None
+) -> list[Launch]:
+    """The launches of a script's text; `launch` gives everything but argv. Numbered by line when there are several.
+
+    `arguments` are what the script is started with, None where nothing tells it.
+    """
     found: list[Launch] = []
-    for invocation in script_invocations(text, launch.environment, launch.folder, launch.files):
+    for invocation in script_invocations(text, launch.environment, launch.folder, launch.files, arguments):
         inner = replace(
             launch,
             argv=invocation.argv,
@@ -168,8 +170,8 @@ def _conditional(invocation: Invocation) -> list[str]:
     )
 
 
-def _from_docker(launch: Launch, depth: int) -> list[Launch]:
-    container = read_docker_run(launch.argv, dict(launch.environment), launch.folder)
+def _from_container(launch: Launch, depth: int) -> list[Launch]:
+    container = read_container(launch.argv, dict(launch.environment), launch.folder)
     kind = "docker run" if launch.kind in ("shell", "command") else launch.kind
     inner = replace(
         launch, kind=kind, argv=container.argv, environment=container.environment, image=container.image or None
@@ -184,26 +186,37 @@ def _behind_wrapper(launch: Launch, depth: int) -> list[Launch]:
     environment: Mapping[str, str] = launch.environment
     for position in range(1, len(launch.argv)):
         word = launch.argv[position]
-        assignment = _ENVIRONMENT_ASSIGNMENT.fullmatch(word)
-        if assignment:
-            environment = {**environment, assignment[1]: assignment[2]}
-            continue
         rest = launch.argv[position:]
         inner = replace(launch, argv=rest, environment=environment)
+        assignment = _ENVIRONMENT_ASSIGNMENT.fullmatch(word)
         if _ENGINE_IN_TEXT.search(word):  # one word that a shell will split: tmux, su -c
             found = launches_of_script(replace(inner, argv=()), word, depth + 1)
         else:
-            found = resolve(inner, depth + 1) if _may_start(rest) else []
+            found = resolve(inner, depth + 1) if not assignment and _may_start(rest) else []
         if found:
-            version = text_version(" ".join(launch.argv[:position]), "vllm")
-            return [replace(item, version=item.version or version) for item in found]
+            before = " ".join(launch.argv[: position + 1])
+            return [replace(item, version=item.version or _version_before(before, item)) for item in found]
+        if assignment:
+            environment = {**environment, assignment[1]: assignment[2]}
     return []
+
+
+def _version_before(text: str, launch: Launch) -> str | None:
+    """The version that the words in front of an engine's command tell: a pinned package, an image, an image's file."""
+    call = engine_call(launch.argv)
+    engine = call.engine if call else VLLM
+    images = [image_version(image_reference(word.rsplit("=", 1)[-1])) for word in text.split()]
+    return text_version(text, engine) or next((version for version in images if version), None)
 
 
 def _may_start(words: Sequence[str]) -> bool:
     base = words[0].rsplit("/", 1)[-1]
     return bool(
-        engine_call(words) or base in _SHELLS or base in _WRAPPERS or _is_script_file(words[0]) or is_docker_run(words)
+        engine_call(words)
+        or base in _SHELLS
+        or base in _WRAPPERS
+        or _is_script_file(words[0])
+        or starts_container(words)
     )
 
 

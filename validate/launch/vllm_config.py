@@ -1,4 +1,4 @@
-"""vLLM's own `--config file.yaml`: its entries become command-line words before those already there.
+"""The engines' own `--config file.yaml`: its entries become command-line words before those already there.
 
 Source: vLLM 0.33 `utils/argparse_utils.py`, `load_config_file` and `_pull_args_from_config`. Imports PyYAML.
 """
@@ -27,6 +27,23 @@ def config_words(text: str, version: tuple[int, int, int] | None) -> tuple[list[
     for key, value in content.items():
         words += _entry(key, value, version, findings)
     return words, findings
+
+
+def sglang_config_words(text: str) -> tuple[list[str], list[Finding]]:
+    """The words that SGLang's `--config` file adds: flags for true, nothing for false, texts as they are."""
+    content = parse_document(text)
+    if content is not None and not isinstance(content, dict):
+        return [], [Finding(ERROR, "config-not-a-mapping", "the --config file must be a YAML mapping of option names")]
+    words: list[str] = []
+    for key, value in (content or {}).items():
+        option = "--" + key.replace("_", "-")
+        if isinstance(value, Plain) and value.tag == "bool":
+            words += [option] if value.value() else []
+        elif isinstance(value, list):
+            words += [option, *(_text(item) for item in value)] if value else []
+        elif value is not None:
+            words += [option, json.dumps(json_like(value)) if isinstance(value, dict) else _text(value)]
+    return words, []
 
 
 def is_engine_options(document: Any) -> bool:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+from validate.launch.compose_merge import variables_of
 from validate.launch.findings import Launch, MalformedSourceError
 from validate.launch.unwrap import launches_of_script
 from validate.launch.vllm_config import is_engine_options, option_words
@@ -49,21 +50,20 @@ def _mapping(value: Mapping[str, Any], launch: Launch, path: tuple[str, ...], te
     elif is_engine_options(value):
         yield replace(_named(launch, path, kind="config"), argv=("vllm", "serve", *option_words(value)))
     else:
-        inner = replace(launch, environment={**launch.environment, **_variables(value)})
+        image = value.get("image")
+        inner = replace(
+            launch,
+            environment={**launch.environment, **_variables(value)},
+            image=str(image) if isinstance(image, str) else launch.image,
+        )
         for key, item in value.items():
             yield from _walk(item, inner, (*path, key), texts)
 
 
 def _variables(value: Mapping[str, Any]) -> dict[str, str]:
-    """The variables that job files set beside their scripts, under `env` or `envs`."""
-    found = [value.get(key) for key in ("env", "envs")]
-    return {
-        name: str(text)
-        for table in found
-        if isinstance(table, dict)
-        for name, text in table.items()
-        if isinstance(text, str)
-    }
+    """The variables that job files set beside their scripts, under `env` or `envs`, as a mapping or NAME=VALUE."""
+    tables = [variables_of(value.get(key)) for key in ("env", "envs")]
+    return {name: str(text) for table in tables for name, text in table.items() if isinstance(text, str)}
 
 
 def _ray(value: Mapping[str, Any], launch: Launch) -> Launch:

@@ -13,7 +13,7 @@ from validate.launch.vllm_config import is_engine_options
 from validate.launch.yaml_embedded import read_embedded
 from validate.launch.yaml_text import parse_document, split_documents
 
-_TEMPLATE = re.compile(r"\{\{-?\s*[.$A-Za-z(][^{}\n]*\}\}|\{%-?\s*\w[^{}\n]*%\}")
+_TEMPLATE = re.compile(r"(?<!\$)\{\{-?\s*[.$A-Za-z(][^{}\n]*\}\}|\{%-?\s*\w[^{}\n]*%\}")
 
 _CONFIG_NAME = "config.yaml"  # stands for the file, whatever it is called
 
@@ -31,8 +31,8 @@ def read_yaml(launches: list[Launch], findings: list[Finding], text: str, path: 
             findings.append(Finding(ERROR, "template-not-rendered", message, "helm template ... | draftcast inspect -"))
         try:
             document = parse_document(piece)
-            if isinstance(document, dict) and isinstance(document.get("services"), dict):
-                launches += read_compose(document, folder)
+            if isinstance(document, dict) and (isinstance(document.get("services"), dict) or "include" in document):
+                launches += read_compose(document, path)
             elif is_engine_options(document):
                 launches.append(_config_launch(piece, path))
             else:

@@ -8,6 +8,7 @@ from typing import Any
 from hwmodel.engine.keys import accepted_keys
 from simulator.deployment import Deployment
 from validate.outcome.figures import Z_90, Figure
+from validate.outcome.load_seen import reached
 from validate.outcome.predicted import Studies
 from validate.outcome.run_data import Run, release
 from validate.outcome.scored import Scored
@@ -80,7 +81,7 @@ def next_steps(run: Run, scored: Sequence[Scored], studies: Studies, *, refitted
     steps += _after_acceptance(drafted)
     steps += _after_cost(scored, studies.deployment, refitted=refitted)
     steps += _synthetic(drafted, studies, release(run.engine_version or ""))
-    slower = [cell for cell in drafted if _is_slower(cell)]
+    slower = [cell for cell in drafted if _is_slower(cell) and reached(cell)]
     if slower:
         loads = ", ".join(str(cell.concurrency) for cell in slower)
         steps.append(
@@ -124,12 +125,17 @@ def _after_cost(scored: Sequence[Scored], deployment: Deployment, *, refitted: b
     """A profile, where the cost is a part of an error that shows."""
     if refitted:
         return ["give the profile to the next prediction: draftcast choose DEPLOYMENT --profile FILE"]
+    more = " (it continues the one given)" if deployment.profile is not None else ""
+    unsplit = False
     for cell in scored:
-        parts = _parts(cell) or (0.0, cell.headline.log_error)
-        if abs(parts[1]) > max(_FLAT, Z_90 * cell.headline.noise):
-            more = " (it continues the one given)" if deployment.profile is not None else ""
+        parts = _parts(cell)
+        if abs(cell.headline.log_error if parts is None else parts[1]) <= max(_FLAT, Z_90 * cell.headline.noise):
+            continue
+        if parts is not None or not cell.question.num_speculative_tokens:
             return [f"the cost of a step was off: -o profile.json fits it to this run{more}, for --profile"]
-    return []
+        unsplit = True
+    told = "whether acceptance or the cost of a step was off is not known: -o profile.json fits the cost to this run"
+    return [f"{told}{more}, for --profile"] if unsplit else []
 
 
 def _synthetic(drafted: Sequence[Scored], studies: Studies, told: tuple[int, ...]) -> list[str]:

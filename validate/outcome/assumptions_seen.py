@@ -16,6 +16,7 @@ from validate.outcome.split import stated_band
 _SMALL = 0.02  # log of a factor: what lies below it explains nothing
 _DIFFERENT = 0.05  # relative: two shares or counts that are the same but for chance
 _FEWEST_DRAFTS = 50.0
+_SMALL_SHARE = 0.095  # below it a whole percent is too coarse
 _LENGTHS = 0.1  # relative, of the mean context
 
 
@@ -34,16 +35,19 @@ def acceptance_causes(cell: Scored, studies: Studies) -> Iterator[Cause]:
     yield _accepted_cause(cell, sum(assumed.per_position), sum(measured.per_position), rest)
 
 
+def _share(value: float) -> str:
+    """A share of the steps: where it is small, one decimal tells few drafts from none."""
+    return percent(value, 0 if value == 0.0 or value >= _SMALL_SHARE else 1)
+
+
 def _rate_cause(cell: Scored, assumed: float, measured: float, effect: float) -> Cause:
     band, drafts = stated_band(cell.predicted, "draft_probability"), _drafts(cell)
     differs = abs(measured - assumed) > max(_DIFFERENT * assumed, _error_of_share(measured, drafts))
     evidence = {"assumed": assumed, "assumed_interval": band, "measured": measured, "drafts": drafts}
     if not differs:
-        text = f"the share of steps with a draft is as assumed: {percent(measured)}"
+        text = f"the share of steps with a draft is as assumed: {_share(measured)}"
         return Cause("draft-rate", text, cell.concurrency, evidence, matters=False, effect=effect)
-    text = (
-        f"{percent(measured)} of the steps carried a draft, {percent(assumed)} were assumed{_band_text(band, percent)}"
-    )
+    text = f"{_share(measured)} of the steps carried a draft, {_share(assumed)} were assumed{_band_text(band, _share)}"
     return Cause("draft-rate", text + _effect_text(effect), cell.concurrency, evidence, abs(effect) > _SMALL, effect)
 
 

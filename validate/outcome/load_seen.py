@@ -28,6 +28,12 @@ def load_causes(cell: Scored, studies: Studies) -> Iterator[Cause]:
     yield from _of_noise(cell)
 
 
+def reached(cell: Scored) -> bool:
+    """Whether as many requests were in flight as the cell asked for; what is not told counts as reached."""
+    ran = positive(cell.record.get("measured_concurrency"))
+    return ran is None or ran >= _REACHED * cell.concurrency
+
+
 def _of_load(cell: Scored) -> Iterator[Cause]:
     """Whether as many requests ran as were asked for, and what held the others back."""
     gauges, asked = mapping(cell.record.get("gauges")), cell.concurrency
@@ -49,9 +55,13 @@ def _of_load(cell: Scored) -> Iterator[Cause]:
     elif waited:
         text = f"up to {waited:.0f} requests waited in the server: max_num_seqs or the token budget limits what runs"
         yield Cause("queueing", text, asked, evidence)
-    if ran is not None and ran < _REACHED * asked:
-        text = f"asked for {asked} at once, {ran:.3g} were in flight in the mean"
-        yield Cause("concurrency-not-reached", text, asked, evidence)
+    if ran is not None and not reached(cell):
+        effect = ran / asked - 1.0
+        text = (
+            f"asked for {asked} at once, {ran:.3g} were in flight in the mean: that takes {percent(-effect)} off the "
+            "tokens per second, and off the speedup, whatever speculation does"
+        )
+        yield Cause("concurrency-not-reached", text, asked, evidence, effect=math.log(ran / asked))
     elif ran is not None and not waited and not preempted:
         text = f"{ran:.3g} of {asked} requests were in flight, none waited"
         yield Cause("concurrency-not-reached", text, asked, evidence, matters=False)
@@ -119,7 +129,7 @@ def _of_baseline(cell: Scored) -> Iterator[Cause]:
     evidence = figure.to_dict()
     text = f"the baseline took {figure.measured / MS:.3g} ms a token, {figure.middle / MS:.3g} predicted"
     if figure.inside:
-        text += ": as predicted, so a miss is of speculation itself"
+        text += ": as predicted" + (", so a miss is of speculation itself" if reached(cell) else "")
         yield Cause("baseline", text, cell.concurrency, evidence, matters=False)
         return
     text += ": the prediction was off there already, without speculation"
