@@ -65,7 +65,7 @@ def fitted() -> str:
     values = fitted_values()
     rows = [
         (kind, f"`{name}`", f"`{parameter}`", f"{value:g}")
-        for kind in ("gpu", "interconnect", "engine", "backend")
+        for kind in ("gpu", "experts", "interconnect", "engine", "backend")
         for name, changed in values.get(kind, {}).items()
         for parameter, value in changed.items()
     ]

@@ -118,3 +118,8 @@ class ModelShape:
     vision_bytes: float = 0.0
     assumptions: tuple[str, ...] = field(default=())
     source: str = ""
+
+    @property
+    def expert_format(self) -> str:
+        """Number format of the routed experts; empty for a dense model."""
+        return next((layer.moe.weight_format for layer in self.layers if layer.moe), "")

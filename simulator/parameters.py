@@ -82,8 +82,13 @@ class PriorSet:
         return next(p for p in self.priors if p.name == name)
 
 
-def prior_set(*, sm_arch: str, interconnect: str, engine: str, attention_backend: str) -> PriorSet:
-    """The priors for this kind of machine: the general table, medians replaced by what was fitted for its parts."""
+def prior_set(
+    *, sm_arch: str, interconnect: str, engine: str, attention_backend: str, expert_format: str = ""
+) -> PriorSet:
+    """The priors for this kind of machine: the general table, medians replaced by what was fitted for its parts.
+
+    `expert_format` is the number format of the routed experts, empty for a dense model.
+    """
     fits = fitted_values()
     medians: dict[str, float] = {}
     for table, key in (
@@ -91,6 +96,7 @@ def prior_set(*, sm_arch: str, interconnect: str, engine: str, attention_backend
         ("interconnect", interconnect),
         ("engine", engine),
         ("backend", attention_backend),
+        ("experts", f"{sm_arch} {expert_format}"),
     ):
         medians.update(fits.get(table, {}).get(key, {}))
     priors = []

@@ -301,6 +301,7 @@ def resolve_priors(deployment: Deployment, machine: Machine, shape: ModelShape) 
         interconnect=machine.interconnect,
         engine=deployment.engine.name,
         attention_backend=machine.attention_backend,
+        expert_format=shape.expert_format,
     )
     changes: dict[str, Prior] = {}
 

@@ -38,7 +38,7 @@ def _engine(name: str) -> Callable[[System, PublishedRow], bool]:
 
 
 def _hopper(system: System, row: PublishedRow) -> bool:
-    return system.gpu.sm_arch == "9.0"
+    return system.gpu.sm_arch == "9.0" and system.shape.expert_format != "int4"  # INT4 is measured: architectures.toml
 
 
 def _shared_tiles(system: System, row: PublishedRow) -> bool:

@@ -26,6 +26,15 @@ def at(prior: Prior, z: float) -> float:
     return float(prior.values(np.array([z]))[0])
 
 
+def test_what_an_expert_adds_is_that_of_its_format_where_it_was_measured() -> None:
+    def issue_us(sm_arch: str, expert_format: str) -> float:
+        return priors(sm_arch=sm_arch, expert_format=expert_format)["expert_issue_us"].center
+
+    assert [issue_us("9.0", name) for name in ("int4", "bf16", "fp8", "")] == [0.33, 1.2, 1.2, 1.2]
+    assert issue_us("8.0", "bf16") == issue_us("9.0", "bf16")
+    assert issue_us("8.0", "int4") == issue_us("8.9", "bf16") == 0.2
+
+
 def test_lognormal_is_its_median_at_zero_and_a_factor_away_at_one() -> None:
     prior = Prior("kernel_floor_us", 2.0, 0.5, "lognormal", 0.0, 50.0, "by hand")
     assert at(prior, 0.0) == pytest.approx(2e-6)

@@ -18,6 +18,7 @@ from simulator.deployment import load_deployment
 from simulator.predict import predict, whatif
 from simulator.results import Choice, Prediction
 from simulator.study import build_study
+from simulator.system import build_system
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
 REFERENCE = EXAMPLES / "kimi-k2.5-8x-rtx-pro-6000.toml"
@@ -243,3 +244,19 @@ def test_second_example_has_the_measured_intervals_wide_enough_for_the_truth() -
         assert band["p05"] is not None
         assert band["p95"] is not None
         assert band["p05"] < observed < band["p95"], users
+
+
+# ai-dynamo/aiconfigurator at 095f58a51, moe_perf, INT4 Marlin of 384 experts at TP 8, equally loaded: microseconds of a
+# layer that reads 128 and all 384 of them (16 and 64 tokens, 8 experts each).
+GROUPED_GEMM_US = {"h200": (181.93, 466.46), "b200": (162.28, 407.56)}
+
+
+@pytest.mark.parametrize("gpu", GROUPED_GEMM_US)
+def test_one_more_int4_expert_takes_as_long_as_in_the_published_kernel_tables(gpu: str) -> None:
+    few_us, all_us = GROUPED_GEMM_US[gpu]
+    keys = [f"hardware.gpu={gpu}", "hardware.interconnect=nvswitch", "measured=[]"]
+    system = build_system(load_deployment(REFERENCE, keys))
+    p = system.priors.parameters(system.priors.medians())
+    expert_bytes = 3 * 7168 * 256 * 0.5625
+    read_us = 1e6 * expert_bytes / (p.bandwidth_efficiency * system.gpu.memory_bandwidth_bytes_per_s)
+    assert float(np.ravel(read_us + 1e6 * p.expert_issue_s)[0]) == pytest.approx((all_us - few_us) / 256, rel=0.1)
