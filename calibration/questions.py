@@ -6,6 +6,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
+from hwmodel.percent import load_text
 from simulator.deployment.speculation import MAX_DRAFT_TOKENS, METHODS
 from simulator.deployment.tables import MAX_TOKENS
 from simulator.json_table import JsonTable
@@ -64,8 +65,7 @@ class Question:
     def label(self) -> str:
         """A few words for tables."""
         k = f", k={self.setting.num_speculative_tokens}" if self.drafts else ""
-        load = f"{self.requests:.3g}" if self.requests < 100 else f"{self.requests:,.0f}"
-        return f"{_UNITS[self.quantity]} at C={load}{k}, context {self.context_tokens:.0f}"
+        return f"{_UNITS[self.quantity]} at C={load_text(self.requests)}{k}, context {self.context_tokens:.0f}"
 
     def observation(self) -> Observation:
         """The value on the scale of the fit: a log, or the logit of a share."""

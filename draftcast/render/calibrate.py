@@ -5,7 +5,7 @@ from typing import Any
 
 from draftcast.render.numbers import UNDEFINED, counted, milliseconds, share, significant
 from draftcast.render.page import Page
-from hwmodel.percent import percent
+from hwmodel.percent import load_text, percent
 
 _TOLD = 0.9  # spread left of the prior's below which a parameter is worth a row
 _MOVED = 0.5  # prior standard deviations
@@ -131,8 +131,9 @@ def _residuals(residuals: Sequence[Mapping[str, Any]], page: Page) -> None:
 def _of_what(row: Mapping[str, Any]) -> str:
     names = {"tpot": "TPOT ms", "step": "step ms", "throughput_tokens_per_s": "tok/s", "allreduce_share": "AR share"}
     drafts = f", k={row['num_speculative_tokens']}" if row["num_speculative_tokens"] else ""
-    load = f"{row['concurrency']:.3g}" if row["concurrency"] < 100 else f"{row['concurrency']:,.0f}"
-    return f"{names[row['quantity']]} C={load}{drafts} ctx {significant(row['context_tokens'])}"
+    return (
+        f"{names[row['quantity']]} C={load_text(row['concurrency'])}{drafts} ctx {significant(row['context_tokens'])}"
+    )
 
 
 def _amount(quantity: str, value: float) -> str:

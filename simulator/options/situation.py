@@ -155,10 +155,14 @@ class Situation:
         return np.asarray(ratio * error)
 
 
+def refusals(study: Study, k: int) -> list[str]:
+    """Why the engine would not start with the method and draft length `k`, or is not known to."""
+    return [each.text for each in method_findings(study, k) if each.severity == "error" or each.code == PIPELINE]
+
+
 def refused(study: Study, k: int) -> bool:
     """Whether the engine would not start with draft length `k`, or is not known to: the method, or the whole launch."""
-    findings = any(each.severity == "error" or each.code == PIPELINE for each in method_findings(study, k))
-    return findings or any(_REFUSES in note for note in study.system.mode(k).notes)
+    return bool(refusals(study, k)) or any(_REFUSES in note for note in study.system.mode(k).notes)
 
 
 def _without_refused(study: Study, scores: Scores) -> Scores:

@@ -6,17 +6,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hwmodel.engine.methods import PIPELINE
 from hwmodel.errors import InputError
 from hwmodel.percent import probability
 from hwmodel.units import HOUR, MINUTE
-from simulator.answers import method_findings
 from simulator.closed_form import capacity
 from simulator.decision import payback_rate, relative_traffic
 from simulator.deployment import Deployment
 from simulator.deployment.speculation import LOOKUP_METHODS
 from simulator.options.drafters import as_chain
-from simulator.options.situation import Outcome, Situation
+from simulator.options.situation import Outcome, Situation, refusals
 from simulator.published_drafters import drafters_for
 from simulator.summary import quantiles, share_above
 from simulator.training.head import METHOD
@@ -81,11 +79,8 @@ def trained_gain(situation: Situation, samples: float) -> Gain:
 def refusal_of(outcome: Outcome) -> str:
     """Why no draft length of an outcome can run, in one line."""
     k = outcome.scores.lengths[-1]
-    texts = [
-        each.text for each in method_findings(outcome.study, k) if each.severity == "error" or each.code == PIPELINE
-    ]
     held = capacity(outcome.study.system, k, outcome.study.kv_cache_tokens)
-    return "; ".join(texts) or held.reason or "the engine would not start with it"
+    return "; ".join(refusals(outcome.study, k)) or held.reason or "the engine would not start with it"
 
 
 def downloadable(situation: Situation) -> list[Gain]:

@@ -46,6 +46,11 @@ def test_apptainer_run_starts_the_entrypoint_of_the_image(image: str) -> None:
     assert (launch.environment["VLLM_A"], launch.environment["VLLM_B"]) == ("1", "2")
 
 
+def test_a_kubectl_command_that_only_looks_like_run_is_no_trace_of_python() -> None:
+    report = inspect_launch("kubectl -n run -- vllm serve m --max-num-seqs 8")
+    assert report["argv"][-2:] == ["--max-num-seqs", "8"]
+
+
 def test_kubectl_run_gives_its_words_to_the_entrypoint_unless_told_otherwise() -> None:
     start = "kubectl -n llm run q --image=vllm/vllm-openai:v0.16.0 --env VLLM_A=1"
     launch = only(f"{start} -- --model m -tp 2")

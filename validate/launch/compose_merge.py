@@ -34,16 +34,16 @@ class Service:
 def whole_services(content: Mapping[str, Any], path: Path | None) -> dict[str, Service]:
     """Every service of a parsed compose file, by name, as compose sees it before interpolation."""
     folder = path.parent if path else None
-    override = _override(path)
-    services: dict[str, Service] = {}
-    for name, own in _named_services(content).items():
+    siblings, services = _named_services(content), dict[str, Service]()
+    for name, own in siblings.items():
         service = Service({})
-        service.content = _extended(name, own, _named_services(content), (folder, Path()), service, 0)
+        service.content = _extended(name, own, siblings, (folder, Path()), service, 0)
         services[name] = service
-    for name, later in (override[1] if override else {}).items():
+    override, overridden = _override(path)
+    for name, later in overridden.items():
         service = services.setdefault(name, Service({}))
         service.content = merge(service.content, later)
-        service.notes.append(f"{override[0] if override else ''} beside it is merged, as docker compose does")
+        service.notes.append(f"{override} beside it is merged, as docker compose does")
     return services
 
 
@@ -68,15 +68,14 @@ def _named_services(content: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     return {str(name): service for name, service in items if isinstance(service, dict)}
 
 
-def _override(path: Path | None) -> tuple[str, dict[str, dict[str, Any]]] | None:
-    """(name, services) of the override file beside a compose file of a default name, or None."""
-    if path is None or path.name not in _DEFAULT_NAMES:
-        return None
-    for name in _OVERRIDE_NAMES:
-        text = read_beside(name, path.parent)
-        if text is not None:
-            return name, _named_services(parsed(text))
-    return None
+def _override(path: Path | None) -> tuple[str, dict[str, dict[str, Any]]]:
+    """(name, services) of the override file beside a compose file of a default name; no services without one."""
+    if path is not None and path.name in _DEFAULT_NAMES:
+        for name in _OVERRIDE_NAMES:
+            text = read_beside(name, path.parent)
+            if text is not None:
+                return name, _named_services(parsed(text))
+    return "", {}
 
 
 def _extended(

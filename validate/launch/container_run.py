@@ -90,7 +90,7 @@ def _read_kubectl(argv: Sequence[str]) -> Container:
         elif option == "--env":
             name, _, text = value.partition("=")
             container.environment[name] = text
-    container.name = names[1] if names[0] == "run" and len(names) > 1 else ""
+    container.name = names[1] if names[:1] == ["run"] and len(names) > 1 else ""
     if "--command" not in argv[:end] and "--command=true" not in argv[:end]:
         container.argv = (*image_entrypoint(container.image), *container.argv)
     return container

@@ -51,13 +51,8 @@ _LETTERS: dict[str, Callable[[str], str]] = {
 
 def _cut(value: str, kind: str, pattern: str) -> str:
     """`#`, `##`: without the shortest, the longest beginning that matches; `%`, `%%`: the same at the end."""
-    places = range(len(value) + 1)
-    at_start = kind[0] == "#"
-    longest_first = (kind == "##") == at_start if at_start else kind == "%"
-    order = list(reversed(places)) if longest_first else list(places)
-    if not at_start:
-        order = list(places) if kind == "%%" else list(reversed(places))
-    for place in order:
+    places, at_start = range(len(value) + 1), kind[0] == "#"
+    for place in places if kind in ("#", "%%") else reversed(places):
         piece = value[:place] if at_start else value[place:]
         if fnmatch.fnmatchcase(piece, pattern):
             return value[place:] if at_start else value[:place]

@@ -168,7 +168,7 @@ def _decoding(outcomes: Sequence[Outcome]) -> Iterable[tuple[float, float]]:
 
 
 def _at_once(spans: Iterable[tuple[float, float]], window: Steady) -> int:
-    """The largest number of spans that so many moments of the window, or more, lie in."""
+    """The largest number of spans that lie over one another for `_AT_ONCE_SHARE` of the window, or longer."""
     inside = [span for span in spans if window.overlap_s(*span) > 0.0]
     edges = sorted(
         [(max(start_s, window.start_s), 1) for start_s, _ in inside]
